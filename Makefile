@@ -1,0 +1,45 @@
+# Everything sets itself up: `make demo` and `make test` work on a fresh machine with Python 3.11+ and make.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
+
+.PHONY: help demo test test-data lint format bench docs clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(VENV)/.core: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	@echo "Installing Remanence into $(VENV) (about two minutes the first time)"
+	$(INSTALL) .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	@echo "Installing the tools for tests and linters"
+	$(INSTALL) '.[dev,parquet]'
+	@touch $@
+
+demo: $(VENV)/.core ## the whole story on scikit-learn's digits; writes demo/report.html
+	$(BIN)/remanence demo --out demo
+
+test: $(VENV)/.dev ## all tests but the slow ones on real data
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not data'
+
+test-data: $(VENV)/.dev ## the slow checks, on the real data in ../shared/data
+	$(BIN)/python -m pytest -m data
+
+lint: $(VENV)/.dev ## ruff, mypy strict, the layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove what make made
+	rm -rf $(VENV) demo dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

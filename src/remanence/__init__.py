@@ -1,0 +1,54 @@
+"""Remanence: how hard is each training example to forget, and the shortest way to forget it.
+
+The idiomatic import is ``import remanence as rm``. Names load on first use, so importing the package
+costs nothing that is not needed (torch among it).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from remanence._version import __version__
+
+if TYPE_CHECKING:
+    from remanence.errors import DataError as DataError
+    from remanence.errors import InputError as InputError
+    from remanence.errors import NumericalError as NumericalError
+    from remanence.errors import RemanenceError as RemanenceError
+    from remanence.errors import RunFolderError as RunFolderError
+    from remanence.errors import UnknownNameError as UnknownNameError
+    from remanence.types import Bound as Bound
+    from remanence.types import ForgetSet as ForgetSet
+    from remanence.types import Measurement as Measurement
+    from remanence.types import Mechanism as Mechanism
+    from remanence.types import NormTrace as NormTrace
+    from remanence.types import Scores as Scores
+    from remanence.types import Status as Status
+
+_HOME = {
+    "remanence.errors": (
+        "DataError",
+        "InputError",
+        "NumericalError",
+        "RemanenceError",
+        "RunFolderError",
+        "UnknownNameError",
+    ),
+    "remanence.types": ("Bound", "ForgetSet", "Measurement", "Mechanism", "NormTrace", "Scores", "Status"),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = ["__version__", *sorted(_MODULE_OF)]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'remanence' has no attribute {name!r}")
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

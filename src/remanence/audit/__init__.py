@@ -1,0 +1,1 @@
+"""Metrics that tell whether it worked, one short file each."""

@@ -1,0 +1,1 @@
+"""Data sets whose examples have stable ids."""

@@ -1,0 +1,1 @@
+"""The whole story on scikit-learn's digits."""

@@ -1,0 +1,1 @@
+"""The run folder: write aside, rename into place, checksum, version."""

@@ -1,0 +1,1 @@
+"""Stages, their artifacts, and the processes that compute them."""

@@ -1,0 +1,1 @@
+"""The theory: numpy and scipy, float64, log space, no torch."""

@@ -1,0 +1,1 @@
+"""Run a method and measure as it goes: time to unlearn, tuning."""
