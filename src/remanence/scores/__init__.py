@@ -1,1 +1,23 @@
-"""How hard each example is to forget: the privacy loss and its proxies, one contract."""
+"""How hard each example is to forget: the privacy loss and its proxies, one contract: trace in, `Scores` out."""
+
+from remanence.scores.proxies import (
+    confidence,
+    error_norm,
+    gradient_norm_end,
+    gradient_norm_mean,
+    gradient_norm_middle,
+)
+from remanence.theory.privacy_loss import privacy_loss
+
+SCORES = {
+    "privacy_loss": privacy_loss,
+    "gradient_norm_middle": gradient_norm_middle,
+    "gradient_norm_end": gradient_norm_end,
+    "gradient_norm_mean": gradient_norm_mean,
+    "confidence": confidence,
+    "error_norm": error_norm,
+}
+
+PROXIES = tuple(name for name in SCORES if name != "privacy_loss")
+
+__all__ = ["PROXIES", "SCORES", *SCORES]

@@ -1,0 +1,63 @@
+"""The command `remanence`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from remanence._version import __version__
+from remanence.cli import console
+from remanence.cli.demo import app as demo
+from remanence.errors import InputError, RemanenceError
+
+app = App(
+    name="remanence",
+    version=__version__,
+    help="""How hard is each training example to forget? Know it before anyone asks, forget it in the
+fewest steps, and show that it is gone.
+
+Start here: `remanence demo`""",
+    help_format="markdown",
+    print_error=False,
+    exit_on_error=False,
+    result_action="return_value",
+)
+app.command(demo)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and leave with its exit code: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; return its exit code."""
+    try:
+        app(list(arguments))
+    except (CycloptsError, InputError) as error:
+        console.print_error(_sentence(error))
+        return 2
+    except RemanenceError as error:
+        console.print_error(str(error))
+        return 1
+    except KeyboardInterrupt:
+        console.print_error("Interrupted. What was finished is kept; the same command goes on from there.")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EDQUOT):
+            raise
+        console.print_error(f"{error.strerror}: {error.filename or 'the output folder'}. What was finished is kept.")
+        return 1 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 2
+    return 0
+
+
+def _sentence(error: Exception) -> str:
+    """A parser's error without its decoration."""
+    return " ".join(str(error).split())

@@ -1,0 +1,53 @@
+"""What the demo does, all in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from remanence.errors import InputError
+from remanence.training import Recipe
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """Every number that shapes the demo's result."""
+
+    seeds: int = 3
+    width: int = 8
+    training: Recipe = Recipe(epochs=40, learning_rate=0.05, batch_size=32, weight_decay=1e-3, schedule="cosine")
+    checkpoints: int = 35
+    alpha: float = 8.0
+    sigma: float = 0.1
+    band_size: int = 100
+    oracles: int = 2
+    unlearning_epochs: int = 30
+    learning_rates: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1)
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise InputError(f"`seeds` must be at least 1; got {self.seeds}.")
+
+    @classmethod
+    def full(cls, seeds: int | None = None) -> DemoSettings:
+        """The demo as it is meant."""
+        return cls(seeds=3 if seeds is None else seeds)
+
+    @classmethod
+    def quick(cls, seeds: int | None = None) -> DemoSettings:
+        """The same road, shorter: to see that everything works, not to believe the figures."""
+        full = cls(seeds=1 if seeds is None else seeds)
+        return replace(
+            full,
+            width=4,
+            training=replace(full.training, epochs=8),
+            checkpoints=8,
+            oracles=1,
+            unlearning_epochs=6,
+            learning_rates=(0.02, 0.05),
+        )
+
+    def unlearning(self, learning_rate: float) -> Recipe:
+        """How fine-tuning goes: as training did, with its own learning rate, which stays constant."""
+        return replace(
+            self.training, epochs=self.unlearning_epochs, learning_rate=learning_rate, schedule="constant"
+        )

@@ -1,0 +1,67 @@
+"""When has it been forgotten? The first evaluation from which a metric stays at the oracle's value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from remanence.errors import InputError
+
+TOLERANCE = 0.05
+STAY = 2
+
+
+@dataclass(frozen=True)
+class Duration:
+    """A time to unlearn, or, when `reached` is false, the time for which it was sought in vain."""
+
+    value: float
+    reached: bool
+
+
+@dataclass(frozen=True)
+class DurationSummary:
+    """Times to unlearn over seeds. A seed that never got there counts with the time it was given.
+
+    `mean` is then a lower bound of the true mean; `reached` of `seeds` says for how many it is exact.
+    """
+
+    mean: float
+    sd: float
+    reached: int
+    seeds: int
+
+
+def time_to_unlearn(
+    times: Sequence[float], values: Sequence[float], oracle: float, *, tolerance: float = TOLERANCE, stay: int = STAY
+) -> Duration:
+    """The first time from which `values` stays within `tolerance` of the oracle for `stay` evaluations.
+
+    Two-sided: a model that errs more than the oracle on the forget set has not forgotten well either.
+
+    Args:
+        times: when the metric was measured, increasing; the first is usually 0, before any unlearning.
+        values: what was measured.
+        oracle: the mean of the metric over models never trained on the forget set.
+        tolerance: how far off counts as close; 0.05 is five points.
+        stay: for how many consecutive evaluations it must hold.
+    """
+    if len(times) != len(values) or len(values) < stay or stay < 1:
+        raise InputError(
+            f"`times` and `values` must be equally many and at least `stay`; got {len(times)}, {len(values)}, {stay}."
+        )
+    # Metrics are shares of a finite set: a difference of exactly five points must not fall to rounding.
+    close = np.abs(np.asarray(values, dtype=np.float64) - oracle) <= tolerance + 1e-9
+    for start in range(len(values) - stay + 1):
+        if close[start : start + stay].all():
+            return Duration(float(times[start]), reached=True)
+    return Duration(float(times[-1]), reached=False)
+
+
+def summarize(durations: Sequence[Duration]) -> DurationSummary:
+    """Mean and sample standard deviation over seeds, with the count of those that got there."""
+    values = np.array([duration.value for duration in durations], dtype=np.float64)
+    spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    return DurationSummary(float(values.mean()), spread, sum(d.reached for d in durations), len(values))
