@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from remanence.errors import RemanenceError as RemanenceError
     from remanence.errors import RunFolderError as RunFolderError
     from remanence.errors import UnknownNameError as UnknownNameError
+    from remanence.theory.privacy_loss import privacy_loss as privacy_loss
+    from remanence.theory.privacy_loss import privacy_losses as privacy_losses
+    from remanence.theory.privacy_loss import worst_case_loss as worst_case_loss
+    from remanence.theory.sampled_gaussian import log_moment as log_moment
     from remanence.types import Bound as Bound
     from remanence.types import ForgetSet as ForgetSet
     from remanence.types import Measurement as Measurement
@@ -35,6 +39,8 @@ _HOME = {
         "RunFolderError",
         "UnknownNameError",
     ),
+    "remanence.theory.privacy_loss": ("privacy_loss", "privacy_losses", "worst_case_loss"),
+    "remanence.theory.sampled_gaussian": ("log_moment",),
     "remanence.types": ("Bound", "ForgetSet", "Measurement", "Mechanism", "NormTrace", "Scores", "Status"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

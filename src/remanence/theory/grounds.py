@@ -1,0 +1,89 @@
+"""What a privacy loss is worth, and why: the status that follows from how training went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remanence.types import Mechanism, Status
+
+VACUOUS_ABOVE = 100.0
+"""A Rényi bound above this many nats lets a test with a false-alarm rate of e^-100 succeed always."""
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """A status and the sentences that justify it."""
+
+    status: Status
+    reasons: tuple[str, ...]
+
+    def weigh(self, values: NDArray[np.float64]) -> Grounds:
+        """The same grounds, or `vacuous` where no value says anything."""
+        infinite = np.isinf(values)
+        empty = infinite if self.status is Status.HEURISTIC else infinite | (values > VACUOUS_ABOVE)
+        if not empty.any():
+            return self
+        what = "infinite" if self.status is Status.HEURISTIC else f"above {VACUOUS_ABOVE:g} nats"
+        reason = f"{int(empty.sum())} of {values.size} values are {what}: as bounds they say nothing."
+        return Grounds(Status.VACUOUS if empty.all() else self.status, (*self.reasons, reason))
+
+
+def faults(mechanism: Mechanism) -> tuple[str, ...]:
+    """Why no theorem here covers this training; empty where one does."""
+    full = mechanism.sampling_rate == 1
+    checks = (
+        (
+            mechanism.assumed,
+            "The noise is assumed, not added, so nothing hides the example: a score, not a bound.",
+        ),
+        (
+            mechanism.sampling != "poisson" and not full,
+            "Batches come from shuffled epochs; the moment formula needs Poisson sampling.",
+        ),
+        (
+            mechanism.denominator != "fixed",
+            "The batch mean divides by the number drawn, so removing an example changes the others' share; "
+            "the formula needs a fixed denominator.",
+        ),
+        (
+            mechanism.couples_examples,
+            "One example changes another's gradient (BatchNorm), which the theorem excludes.",
+        ),
+    )
+    return tuple(sentence for holds, sentence in checks if holds)
+
+
+def grounds_of(
+    mechanism: Mechanism, *, composition: str, rule: str, runs: int, everywhere: bool, n_checkpoints: int
+) -> Grounds:
+    """The status of a loss under this mechanism before its size is looked at."""
+    wrong = faults(mechanism)
+    if composition == "printed":
+        wrong += (
+            "The Definition as printed counts time from the start, for which it is not a theorem, "
+            "and carries a factor of 3T − 1 too many.",
+        )
+    if wrong:
+        return Grounds(Status.HEURISTIC, wrong)
+    if everywhere:
+        return Grounds(
+            Status.CERTIFICATE,
+            (
+                "Poisson sampling (or full batches), a fixed denominator and real noise.",
+                "The norms hold at every weight vector; each example's largest stands for all steps.",
+            ),
+        )
+    reasons = ["The norms were observed along training; they bound nothing beyond it."]
+    if composition == "accountant":
+        reasons.append("An accountant on observed norms ignores that they are random.")
+    elif runs == 1:
+        reasons.append("One run stands for the expectation over runs, which biases the value low.")
+    else:
+        reasons.append(f"A log-mean-exp over {runs} runs is biased low.")
+    if n_checkpoints < mechanism.steps:
+        filled = f"Norms between {n_checkpoints} checkpoints are filled in by the {rule} rule."
+        reasons.append(filled)
+    return Grounds(Status.ESTIMATE, tuple(reasons))
