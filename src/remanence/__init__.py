@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from remanence.errors import RemanenceError as RemanenceError
     from remanence.errors import RunFolderError as RunFolderError
     from remanence.errors import UnknownNameError as UnknownNameError
+    from remanence.gradients.norms import example_gradient_norms as example_gradient_norms
     from remanence.types import Bound as Bound
     from remanence.types import ForgetSet as ForgetSet
     from remanence.types import Measurement as Measurement
@@ -35,6 +36,7 @@ _HOME = {
         "RunFolderError",
         "UnknownNameError",
     ),
+    "remanence.gradients.norms": ("example_gradient_norms",),
     "remanence.types": ("Bound", "ForgetSet", "Measurement", "Mechanism", "NormTrace", "Scores", "Status"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
