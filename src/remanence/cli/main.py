@@ -51,9 +51,18 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EDQUOT):
+        if error.errno not in (
+            errno.ENOSPC,
+            errno.EACCES,
+            errno.EROFS,
+            errno.EPERM,
+            errno.ENOTDIR,
+            errno.EDQUOT,
+        ):
             raise
-        console.print_error(f"{error.strerror}: {error.filename or 'the output folder'}. What was finished is kept.")
+        console.print_error(
+            f"{error.strerror}: {error.filename or 'the output folder'}. What was finished is kept."
+        )
         return 1 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 2
     return 0
 

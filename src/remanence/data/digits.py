@@ -22,5 +22,7 @@ def digits(n_test: int = 500) -> tuple[Examples, Examples]:
     names = tuple(str(digit) for digit in range(10))
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(labels))
     parts = np.sort(order[n_test:]), np.sort(order[:n_test])
-    train, test = (Examples(ids, inputs[torch.from_numpy(ids)], labels[torch.from_numpy(ids)], names) for ids in parts)
+    train, test = (
+        Examples(ids, inputs[torch.from_numpy(ids)], labels[torch.from_numpy(ids)], names) for ids in parts
+    )
     return train, test

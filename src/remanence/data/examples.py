@@ -28,7 +28,9 @@ class Examples:
         sizes = {len(self.ids), len(self.inputs), len(self.labels)}
         if len(sizes) != 1:
             raise DataError(f"Ids, inputs and labels must be equally many; got {sorted(sizes)}.")
-        if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.class_names):
+        if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(
+            self.class_names
+        ):
             raise DataError(
                 f"Labels must be in 0..{len(self.class_names) - 1}; "
                 f"got {int(self.labels.min())}..{int(self.labels.max())}."

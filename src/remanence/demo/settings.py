@@ -14,7 +14,9 @@ class DemoSettings:
 
     seeds: int = 3
     width: int = 8
-    training: Recipe = Recipe(epochs=40, learning_rate=0.05, batch_size=32, weight_decay=1e-3, schedule="cosine")
+    training: Recipe = Recipe(
+        epochs=40, learning_rate=0.05, batch_size=32, weight_decay=1e-3, schedule="cosine"
+    )
     checkpoints: int = 35
     alpha: float = 8.0
     sigma: float = 0.1

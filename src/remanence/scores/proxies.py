@@ -19,7 +19,9 @@ _REASONS = ("A proxy ranks examples by difficulty; it bounds nothing.",)
 
 def gradient_norm_middle(trace: NormTrace) -> Scores:
     """Gradient norm at the recorded moment nearest the middle of training."""
-    return _scores("gradient_norm_middle", trace, trace.norms[_middle(trace)], step=int(trace.steps[_middle(trace)]))
+    return _scores(
+        "gradient_norm_middle", trace, trace.norms[_middle(trace)], step=int(trace.steps[_middle(trace)])
+    )
 
 
 def gradient_norm_end(trace: NormTrace) -> Scores:

@@ -40,7 +40,9 @@ def write_text(path: Path, text: str) -> None:
 def new_folder(target: Path) -> Iterator[Path]:
     """Fill a folder aside; when the block ends well it becomes `target`, otherwise it is gone."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f"{_ASIDE}{os.getpid()}-", suffix=f"-{target.name}", dir=target.parent))
+    aside = Path(
+        tempfile.mkdtemp(prefix=f"{_ASIDE}{os.getpid()}-", suffix=f"-{target.name}", dir=target.parent)
+    )
     try:
         yield aside
         for file in aside.rglob("*"):

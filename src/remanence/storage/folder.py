@@ -132,7 +132,9 @@ class Folder:
         except FileNotFoundError:
             raise RunFolderError(f"{self.path / name} is missing; the folder is damaged.") from None
         if _digest(content) != self._files[name]["sha256"]:
-            raise RunFolderError(f"{self.path / name} is damaged: its checksum is not the one it was sealed with.")
+            raise RunFolderError(
+                f"{self.path / name} is damaged: its checksum is not the one it was sealed with."
+            )
         return content
 
 

@@ -57,7 +57,9 @@ def run_stages(
             return Tally(computed=len(todo), reused=len(reused))
         except BrokenProcessPool:
             store.sweep()
-    raise RemanenceError(f"Worker processes were killed {_RESTARTS} times (out of memory?); finished stages are kept.")
+    raise RemanenceError(
+        f"Worker processes were killed {_RESTARTS} times (out of memory?); finished stages are kept."
+    )
 
 
 def _run_pool(
@@ -66,7 +68,9 @@ def _run_pool(
     if not todo:
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_settle_worker, initargs=(os.getpid(),))
+    pool = ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_settle_worker, initargs=(os.getpid(),)
+    )
     running: dict[Future[None], Stage] = {}
     waiting = list(todo)
     try:

@@ -43,7 +43,9 @@ class Store:
         if self.path(stage).exists():
             return
         with create(self.path(stage), stage.kind.name) as draft:
-            draft.config({"stage": stage.key, "params": dict(stage.params), "needs": [s.key for s in stage.needs]})
+            draft.config(
+                {"stage": stage.key, "params": dict(stage.params), "needs": [s.key for s in stage.needs]}
+            )
             stage.kind.compute(draft, stage.params, inputs)
 
     def sweep(self) -> int:

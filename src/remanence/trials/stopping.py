@@ -35,7 +35,12 @@ class DurationSummary:
 
 
 def time_to_unlearn(
-    times: Sequence[float], values: Sequence[float], oracle: float, *, tolerance: float = TOLERANCE, stay: int = STAY
+    times: Sequence[float],
+    values: Sequence[float],
+    oracle: float,
+    *,
+    tolerance: float = TOLERANCE,
+    stay: int = STAY,
 ) -> Duration:
     """The first time from which `values` stays within `tolerance` of the oracle for `stay` evaluations.
 

@@ -13,7 +13,9 @@ from remanence.types import Measurement
 from remanence.unlearning import Method
 
 
-def measure(model: nn.Module, split: Split, metrics: Sequence[str], *, step: int, seed: int) -> list[Measurement]:
+def measure(
+    model: nn.Module, split: Split, metrics: Sequence[str], *, step: int, seed: int
+) -> list[Measurement]:
     """All metrics from one pass over the data."""
     evaluation = evaluate(model, split)
     subset = split.forget_set.name

@@ -1,0 +1,77 @@
+"""A batch as the caller gave it: a tensor, or a tuple or dict of tensors with one row an example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from remanence.errors import InputError
+
+Batch = Any
+"""A tensor, or a tuple, list or mapping of tensors; other leaves (flags, None) pass as they are."""
+
+
+def tensors_of(batch: Batch) -> list[Tensor]:
+    """The tensors of a batch, depth first."""
+    if isinstance(batch, Tensor):
+        return [batch]
+    if isinstance(batch, Mapping):
+        return [tensor for value in batch.values() for tensor in tensors_of(value)]
+    if isinstance(batch, (tuple, list)):
+        return [tensor for value in batch for tensor in tensors_of(value)]
+    return []
+
+
+def size_of(inputs: Batch) -> int:
+    """How many examples a batch holds: the common first dimension of its tensors."""
+    tensors = tensors_of(inputs)
+    if not tensors:
+        raise InputError(f"`inputs` must hold at least one tensor; got {type(inputs).__name__}.")
+    sizes = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
+    if len(sizes) > 1:
+        raise InputError(
+            f"All tensors in `inputs` must have one row an example; their first sizes are {sorted(sizes)}."
+        )
+    size = sizes.pop()
+    if size == 0:
+        raise InputError("`inputs` must hold at least one example; got an empty batch.")
+    return size
+
+
+def rows(batch: Batch, start: int, stop: int) -> Batch:
+    """The examples from `start` to `stop`, in the structure of the batch."""
+    return _map(batch, lambda tensor: tensor[start:stop])
+
+
+def placed(batch: Batch, model: nn.Module, dtype: torch.dtype | None = None) -> Batch:
+    """The batch on the model's device, cut off from any graph; floating tensors cast when `dtype` says so."""
+    anchor = next(model.parameters(), None)
+    device = anchor.device if anchor is not None else None
+
+    def place(tensor: Tensor) -> Tensor:
+        cast = dtype if dtype is not None and tensor.is_floating_point() else None
+        return tensor.detach().to(device=device, dtype=cast)
+
+    return _map(batch, place)
+
+
+def call(model: nn.Module, inputs: Batch) -> Any:
+    """The model's outputs: a tuple goes in as positional arguments, a mapping as keyword arguments."""
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    if isinstance(inputs, (tuple, list)):
+        return model(*inputs)
+    return model(inputs)
+
+
+def _map(batch: Batch, change: Any) -> Batch:
+    if isinstance(batch, Tensor):
+        return change(batch)
+    if isinstance(batch, Mapping):
+        return {key: _map(value, change) for key, value in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(_map(value, change) for value in batch)
+    return batch
