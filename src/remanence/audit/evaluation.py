@@ -52,5 +52,5 @@ def evaluate(model: nn.Module, split: Split) -> Evaluation:
 
 
 def _outputs(model: nn.Module, examples: Examples) -> Outputs:
-    logits = torch.cat([model(inputs) for inputs in examples.inputs.split(_BATCH)])
+    logits = torch.cat([model(inputs) for inputs in torch.split(examples.inputs, _BATCH)])
     return Outputs(logits, examples.labels)

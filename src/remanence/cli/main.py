@@ -29,6 +29,10 @@ Start here: `remanence demo`""",
 app.command(demo)
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_UNUSABLE = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.ENOENT)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and leave with its exit code: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))

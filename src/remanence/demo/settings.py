@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from remanence.errors import InputError
 from remanence.training import Recipe
+
+
+def _training() -> Recipe:
+    return Recipe(epochs=40, learning_rate=0.05, batch_size=32, weight_decay=1e-3, schedule="cosine")
 
 
 @dataclass(frozen=True)
 class DemoSettings:
     """Every number that shapes the demo's result."""
 
+    name: str = "full"
     seeds: int = 3
     width: int = 8
-    training: Recipe = Recipe(
-        epochs=40, learning_rate=0.05, batch_size=32, weight_decay=1e-3, schedule="cosine"
-    )
+    training: Recipe = field(default_factory=_training)
     checkpoints: int = 35
     alpha: float = 8.0
     sigma: float = 0.1
@@ -40,6 +43,7 @@ class DemoSettings:
         full = cls(seeds=1 if seeds is None else seeds)
         return replace(
             full,
+            name="quick",
             width=4,
             training=replace(full.training, epochs=8),
             checkpoints=8,
@@ -47,6 +51,10 @@ class DemoSettings:
             unlearning_epochs=6,
             learning_rates=(0.02, 0.05),
         )
+
+    def command(self) -> str:
+        """What to type for this."""
+        return f"remanence demo --seeds {self.seeds}" + (" --quick" if self.name == "quick" else "")
 
     def unlearning(self, learning_rate: float) -> Recipe:
         """How fine-tuning goes: as training did, with its own learning rate, which stays constant."""

@@ -1,5 +1,7 @@
 """How hard each example is to forget: the privacy loss and its proxies, one contract: trace in, `Scores` out."""
 
+from collections.abc import Callable
+
 from remanence.scores.proxies import (
     confidence,
     error_norm,
@@ -8,8 +10,9 @@ from remanence.scores.proxies import (
     gradient_norm_middle,
 )
 from remanence.theory.privacy_loss import privacy_loss
+from remanence.types import Scores
 
-SCORES = {
+SCORES: dict[str, Callable[..., Scores]] = {
     "privacy_loss": privacy_loss,
     "gradient_norm_middle": gradient_norm_middle,
     "gradient_norm_end": gradient_norm_end,
@@ -20,4 +23,13 @@ SCORES = {
 
 PROXIES = tuple(name for name in SCORES if name != "privacy_loss")
 
-__all__ = ["PROXIES", "SCORES", *SCORES]
+__all__ = [
+    "PROXIES",
+    "SCORES",
+    "confidence",
+    "error_norm",
+    "gradient_norm_end",
+    "gradient_norm_mean",
+    "gradient_norm_middle",
+    "privacy_loss",
+]

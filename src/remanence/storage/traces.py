@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from remanence.storage.folder import Draft, Folder
 from remanence.types import Mechanism, NormTrace
@@ -14,7 +16,7 @@ _OPTIONAL = ("confidence", "error")
 
 def write_trace(draft: Draft, trace: NormTrace) -> None:
     """Put a trace into a folder that is being filled."""
-    arrays = {"steps": trace.steps, "norms": trace.norms}
+    arrays: dict[str, NDArray[Any]] = {"steps": trace.steps, "norms": trace.norms}
     arrays |= {name: values for name in _OPTIONAL if (values := getattr(trace, name)) is not None}
     text_ids = trace.ids.dtype.kind == "U"
     if not text_ids:

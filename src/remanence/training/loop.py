@@ -89,7 +89,7 @@ def train_steps(model: nn.Module, examples: Examples, recipe: Recipe, *, seed: i
     total, step = recipe.total_steps(len(examples)), 0
     for _ in range(recipe.epochs):
         order = torch.randperm(len(examples), generator=shuffling)
-        for batch in order.split(recipe.batch_size):
+        for batch in torch.split(order, recipe.batch_size):
             model.train()
             optimizer.param_groups[0]["lr"] = recipe.learning_rate_at(step, total)
             optimizer.zero_grad(set_to_none=True)

@@ -11,7 +11,7 @@ from torch import nn
 
 from remanence.data import Examples
 from remanence.errors import InputError
-from remanence.gradients import example_gradient_norms
+from remanence.gradients.norms import example_gradient_norms
 from remanence.types import Mechanism, NormTrace
 
 
