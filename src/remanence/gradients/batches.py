@@ -46,6 +46,11 @@ def rows(batch: Batch, start: int, stop: int) -> Batch:
     return _map(batch, lambda tensor: tensor[start:stop])
 
 
+def take(batch: Batch, index: Tensor) -> Batch:
+    """The examples at these positions."""
+    return _map(batch, lambda tensor: tensor[index])
+
+
 def placed(batch: Batch, model: nn.Module, dtype: torch.dtype | None = None) -> Batch:
     """The batch on the model's device, cut off from any graph; floating tensors cast when `dtype` says so."""
     anchor = next(model.parameters(), None)

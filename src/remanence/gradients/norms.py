@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor, nn
 
-from remanence.errors import InputError
+from remanence.errors import InputError, NumericalError
 from remanence.gradients.batches import Batch, placed, rows, size_of
+from remanence.gradients.budget import fitting_batch
+from remanence.gradients.engine import Engine
 from remanence.gradients.losses import ExampleLoss, resolve
-from remanence.gradients.reference import loop_squared_norms
 
 
 @overload
@@ -67,31 +68,91 @@ def example_gradient_norms(
         loss: a name, or a function (outputs, targets) -> one loss an example.
         parameters: names or tensors to differentiate by; all that require a gradient when None.
         batch_size: examples at a time; results do not depend on it beyond rounding.
-        dtype: compute in another precision.
+        dtype: compute in another precision: a copy of the model for wide ones, autocast for half ones.
         squared: squared norms instead.
         by_parameter: a dict with one row of norms for each parameter, instead of their total.
 
     Returns:
         Tensor[n], or a dict from parameter name to Tensor[n].
     """
-    loss = resolve(loss)
+    engine = prepare(model, loss, parameters, dtype, by_parameter)
+    size_of(inputs)
+    parts = []
+    with evaluating(engine.model):
+        inputs, targets = (
+            placed(inputs, engine.model, wide(dtype)),
+            placed(targets, engine.model, wide(dtype)),
+        )
+        for start, stop in spans(engine, inputs, targets, batch_size):
+            table = engine.squared_norms(rows(inputs, start, stop), rows(targets, start, stop))
+            refuse_infinite(table, range(start, stop))
+            parts.append(table)
+    table = {name: torch.cat([part[name] for part in parts]) for name in engine.parameters}
+    return finished(table, engine.dtype, squared, by_parameter)
+
+
+def prepare(
+    model: nn.Module,
+    loss: str | ExampleLoss,
+    parameters: Iterable[str | Tensor] | None,
+    dtype: torch.dtype | None,
+    by_parameter: bool,
+) -> Engine:
+    """The engine for a model, or for a copy of it in the wanted precision; autocast for halves."""
+    half = dtype if dtype in (torch.float16, torch.bfloat16) else None
+    if wide(dtype) is not None and any(p.dtype != dtype for p in model.parameters()):
+        keys = None if parameters is None else list(choose(model, parameters))
+        model, parameters = copy.deepcopy(model).to(dtype), keys
+    return Engine(model, resolve(loss), choose(model, parameters), half, by_parameter)
+
+
+def wide(dtype: torch.dtype | None) -> torch.dtype | None:
+    """The precision that inputs are cast to: halves are left to autocast."""
+    return None if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def spans(
+    engine: Engine, inputs: Batch, targets: Batch, batch_size: int | Literal["auto"]
+) -> Iterator[tuple[int, int]]:
+    """Ranges of examples, of a size asked for or one that fits in memory."""
     n = size_of(inputs)
-    if dtype is not None:
-        model = copy.deepcopy(model).to(dtype)
-    chosen = choose(model, parameters)
-    step = n if batch_size == "auto" else batch_size
-    inputs, targets = placed(inputs, model, dtype), placed(targets, model, dtype)
-    with evaluating(model):
-        parts = [
-            loop_squared_norms(model, rows(inputs, i, i + step), rows(targets, i, i + step), loss, chosen)
-            for i in range(0, n, step)
-        ]
-    table = {name: torch.cat([part[name] for part in parts]) for name in chosen}
-    kind = dtype or torch.float32
+    if batch_size == "auto":
+        script = engine.rehearsed(inputs, targets).script
+        step = fitting_batch(script, engine.dtype.itemsize, engine.device)
+    elif isinstance(batch_size, int) and batch_size > 0:
+        step = batch_size
+    else:
+        raise InputError(f"`batch_size` must be 'auto' or a whole number above 0; got {batch_size!r}.")
+    for start in range(0, n, step):
+        yield start, min(n, start + step)
+
+
+def refuse_infinite(table: Mapping[str, Tensor], ids: Sequence[Any]) -> None:
+    """NaN and infinity are errors that name the examples and the layer."""
+    bad = ~torch.stack(list(table.values())).isfinite()
+    if not bool(bad.any()):
+        return
+    who = [ids[int(i)] for i in bad.any(0).nonzero().flatten()]
+    where = list(table)[int(bad.any(1).nonzero()[0])]
+    shown = ", ".join(str(i) for i in who[:10]) + (", …" if len(who) > 10 else "")
+    raise NumericalError(
+        f"Gradients must be finite; at `{where}` those of {len(who)} examples are not (ids {shown}). "
+        "Has training diverged, or does the loss take the logarithm of zero?"
+    )
+
+
+def finished(
+    table: Mapping[str, Tensor], dtype: torch.dtype, squared: bool, by_parameter: bool
+) -> Tensor | dict[str, Tensor]:
+    """Totals or rows, rooted or not, in at least float32."""
+    kind = torch.float64 if dtype == torch.float64 else torch.float32
+
+    def out(row: Tensor) -> Tensor:
+        return (row if squared else row.sqrt()).to(kind)
+
     if by_parameter:
-        return {name: (row if squared else row.sqrt()).to(kind) for name, row in table.items()}
-    total = torch.stack(list(table.values())).sum(0)
-    return (total if squared else total.sqrt()).to(kind)
+        return {name: out(row) for name, row in table.items()}
+    return out(torch.stack(list(table.values())).sum(0))
 
 
 def choose(model: nn.Module, parameters: Iterable[str | Tensor] | None) -> dict[str, Tensor]:

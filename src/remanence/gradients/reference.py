@@ -11,30 +11,32 @@ from remanence.gradients.batches import Batch, call, rows, size_of
 from remanence.gradients.losses import ExampleLoss, example_losses
 
 
-def example_gradients(
-    model: nn.Module, inputs: Batch, targets: Batch, loss: ExampleLoss, parameters: Mapping[str, Tensor]
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Loss and gradient of a single example (a batch of one); zeros where a parameter plays no part."""
-    with torch.enable_grad():
-        value = example_losses(loss, call(model, inputs), targets, 1)
-        if not value.requires_grad:
-            return value.detach(), {name: torch.zeros_like(p) for name, p in parameters.items()}
-        gradients = torch.autograd.grad(value.sum(), list(parameters.values()), allow_unused=True)
-    filled = {
+def gradients_of(value: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The gradient of one loss; zeros where a parameter plays no part."""
+    if not value.requires_grad:
+        return {name: torch.zeros_like(p) for name, p in parameters.items()}
+    gradients = torch.autograd.grad(value.sum(), list(parameters.values()), allow_unused=True)
+    return {
         name: torch.zeros_like(parameter) if gradient is None else gradient
         for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True)
     }
-    return value.detach(), filled
+
+
+def squared_norms_of(value: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The squared norm of one loss's gradient by parameter, in double precision where there is one."""
+    wide = torch.float32 if value.device.type == "mps" else torch.float64
+    return {name: g.to(wide).square().sum()[None] for name, g in gradients_of(value, parameters).items()}
 
 
 def loop_squared_norms(
     model: nn.Module, inputs: Batch, targets: Batch, loss: ExampleLoss, parameters: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Each example's squared gradient norm by parameter, in float64, from batches of one."""
+    """Each example's squared gradient norm by parameter, from batches of one."""
     columns: dict[str, list[Tensor]] = {name: [] for name in parameters}
     for i in range(size_of(inputs)):
-        one = rows(inputs, i, i + 1), rows(targets, i, i + 1)
-        _, gradients = example_gradients(model, *one, loss, parameters)
-        for name, gradient in gradients.items():
-            columns[name].append(gradient.double().square().sum())
-    return {name: torch.stack(values) for name, values in columns.items()}
+        with torch.enable_grad():
+            x, y = rows(inputs, i, i + 1), rows(targets, i, i + 1)
+            value = example_losses(loss, call(model, x), y, 1)
+            for name, squared in squared_norms_of(value, parameters).items():
+                columns[name].append(squared)
+    return {name: torch.cat(values) for name, values in columns.items()}

@@ -1,0 +1,130 @@
+"""Convolutions and transposed convolutions in one, two and three dimensions."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from remanence.gradients.use import Functions, Rule, Use, square_sum
+
+
+def _tuple(value: int | list[int] | tuple[int, ...], dims: int) -> list[int]:
+    if isinstance(value, int):
+        return [value] * dims
+    return list(value) * (dims if len(value) == 1 else 1)
+
+
+class Conv(Rule):
+    """Each example's weight gradient is itself a convolution: of its input with its output's gradient."""
+
+    functions: ClassVar[Functions] = (torch.conv1d, torch.conv2d, torch.conv3d)
+    transposed: ClassVar[bool] = False
+
+    def bind(  # noqa: D102
+        self,
+        input: Tensor,  # noqa: A002
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> dict[str, Any]:
+        dims = weight.dim() - 2
+        stride, dilation = _tuple(stride, dims), _tuple(dilation, dims)
+        x = input
+        if isinstance(padding, str):
+            x, padding = _same_padded(x, weight, dilation) if padding == "same" else (x, [0] * dims)
+        geometry = {
+            "stride": stride,
+            "padding": _tuple(padding, dims),
+            "dilation": dilation,
+            "output_padding": [0] * dims,
+        }
+        return {"input": x, "weight": weight, "bias": bias, "groups": groups, **geometry}
+
+    def claims(self, use: Use) -> bool:
+        """A batch along the first dimension of a batched input."""
+        return use.layout.dim == 0 and use.args["input"].dim() == use.args["weight"].dim()
+
+    def gradients(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:
+        """Weight gradients by one grouped convolution, the examples as groups."""
+        found = {}
+        g = use.split(use.grad)[start:stop]
+        if "bias" in roles:
+            found["bias"] = g.flatten(3).sum((1, 3))
+        if "weight" in roles:
+            found["weight"] = self._grouped(use, use.split(use.input)[start:stop], g)
+        return found
+
+    def _grouped(self, use: Use, x: Tensor, g: Tensor) -> Tensor:
+        """[b, *weight shape] for x [b, images, channels, ...] and g alike, an example's images added up."""
+        b, images = x.shape[:2]
+        args, weight = use.args, use.args["weight"]
+        total: Tensor | None = None
+        for k in range(images):
+            x_wide, g_wide = (t[:, k].reshape(1, -1, *t.shape[3:]) for t in (x, g))
+            shape = [b * weight.shape[0], *weight.shape[1:]]
+            part = torch.ops.aten.convolution_backward(
+                g_wide,
+                x_wide,
+                weight.new_empty(shape).to(x.dtype),
+                None,
+                args["stride"],
+                args["padding"],
+                args["dilation"],
+                self.transposed,
+                args["output_padding"],
+                b * args["groups"],
+                [False, True, False],
+            )[1]
+            total = part if total is None else total + part
+        assert total is not None  # an example has at least one image
+        return total.reshape(b, *weight.shape)
+
+    def squared_norms(self, use: Use, roles: tuple[str, ...]) -> dict[str, Tensor]:
+        """The bias apart, since it needs no chunks."""
+        found = {}
+        if "bias" in roles:
+            found["bias"] = square_sum(use.split(use.grad).flatten(3).sum((1, 3)))
+        if "weight" in roles:
+            found |= super().squared_norms(use, ("weight",))
+        return found
+
+
+class ConvTranspose(Conv):
+    """Transposed convolutions."""
+
+    functions: ClassVar[Functions] = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
+    transposed = True
+
+    def bind(  # type: ignore[override] # noqa: D102
+        self,
+        input: Tensor,  # noqa: A002
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> dict[str, Any]:
+        dims = weight.dim() - 2
+        geometry = {
+            "stride": _tuple(stride, dims),
+            "padding": _tuple(padding, dims),
+            "dilation": _tuple(dilation, dims),
+            "output_padding": _tuple(output_padding, dims),
+        }
+        return {"input": input, "weight": weight, "bias": bias, "groups": groups, **geometry}
+
+
+def _same_padded(x: Tensor, weight: Tensor, dilation: list[int]) -> tuple[Tensor, list[int]]:
+    """Symmetric padding as numbers; an odd one moves into the input, as the native call does."""
+    total = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
+    if all(t % 2 == 0 for t in total):
+        return x, [t // 2 for t in total]
+    widths = [width for t in reversed(total) for width in (t // 2, t - t // 2)]
+    return torch.nn.functional.pad(x, widths), [0] * len(total)

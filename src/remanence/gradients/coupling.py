@@ -1,0 +1,95 @@
+"""Does one example's loss depend on the others? Where it does, per-example gradients do not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from remanence.errors import InputError
+from remanence.gradients.batches import Batch, call, rows, size_of, tensors_of
+from remanence.gradients.losses import ExampleLoss, example_losses
+from remanence.gradients.normalization import COUPLED_BATCH_NORM
+
+
+def refuse_batch_statistics(model: nn.Module) -> None:
+    """BatchNorm with statistics of the batch is refused before anything runs."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (
+            module.training or module.running_mean is None
+        ):
+            raise InputError(COUPLED_BATCH_NORM.format(where=f"`{name or type(module).__name__}`"))
+
+
+def refuse_coupled(
+    model: nn.Module, inputs: Batch, targets: Batch, loss: ExampleLoss, i: int, tolerance: float
+) -> None:
+    """Raise, naming the culprit, if example i's loss or gradient is not the same in a batch as alone."""
+    n = size_of(inputs)
+    with torch.enable_grad():
+        together, whole = _outputs(model, inputs)
+        losses = example_losses(loss, together, targets, n)
+        alone, single = _outputs(model, rows(inputs, i, i + 1))
+        own = example_losses(loss, alone, rows(targets, i, i + 1), 1)
+    culprit = next((name for name in whole if _differ(whole[name], single.get(name), i, n, tolerance)), None)
+    if culprit is None:
+        same_loss = torch.allclose(losses[i].detach(), own[0].detach(), rtol=tolerance, atol=tolerance)
+        same_gradient = _same_gradient(model, losses[i], own[0], tolerance)
+        if same_loss and same_gradient:
+            return
+        culprit = "the loss"
+    raise InputError(
+        f"Each example's loss must depend on that example alone; {culprit} mixes the examples of a batch. "
+        "Per-example gradients do not exist there: make it work example by example."
+    )
+
+
+def _same_gradient(model: nn.Module, in_batch: Tensor, alone: Tensor, tolerance: float) -> bool:
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    pair = [torch.autograd.grad(value, parameters, allow_unused=True) for value in (in_batch, alone)]
+    gap, scale = 0.0, 1e-60
+    for a, b in zip(*pair, strict=True):
+        if a is None and b is None:
+            continue
+        left = a if a is not None else torch.zeros_like(b)
+        right = b if b is not None else torch.zeros_like(a)
+        gap += float((left - right).double().square().sum())
+        scale += float(right.double().square().sum())
+    return gap <= tolerance**2 * scale
+
+
+def _outputs(model: nn.Module, inputs: Batch) -> tuple[Any, dict[str, Tensor]]:
+    """The model's output and the first tensor that each module returned."""
+    seen: dict[str, Tensor] = {}
+    with _hooked(model, seen):
+        return call(model, inputs), seen
+
+
+@contextmanager
+def _hooked(model: nn.Module, seen: dict[str, Tensor]) -> Iterator[None]:
+    def keep(name: str, output: Any) -> None:
+        found = tensors_of(output)
+        if found and name not in seen:
+            seen[name] = found[0].detach().clone()
+
+    handles = [
+        module.register_forward_hook(lambda m, a, out, name=name: keep(name, out))
+        for name, module in model.named_modules()
+        if name
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _differ(whole: Tensor, single: Tensor | None, i: int, n: int, tolerance: float) -> bool:
+    """Whether a module's output for example i changes with the company it keeps."""
+    if single is None or whole.dim() == 0 or whole.shape != (n, *single.shape[1:]):
+        return False
+    a, b = whole[i].double(), single[0].double()
+    return bool((a - b).norm() > tolerance * b.norm().clamp_min(1e-30))

@@ -1,0 +1,57 @@
+"""Where a tensor keeps its examples, found by comparing a batch with a single example."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+class UnlaidError(Exception):
+    """A tensor whose examples are not along one dimension; the caller falls back."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Examples lie along `dim`; where each has several entries there, `major` says they are adjacent."""
+
+    dim: int = 0
+    major: bool = True
+
+    def split(self, tensor: Tensor, n: int) -> Tensor:
+        """A view [n, *shape of one example's batch of one]; dimension 0 counts the examples."""
+        inner = tensor.shape[self.dim] // n
+        if self.dim == 0 and inner == 1:
+            return tensor.unsqueeze(1)
+        sizes = (n, inner) if self.major else (inner, n)
+        shape = (*tensor.shape[: self.dim], *sizes, *tensor.shape[self.dim + 1 :])
+        return tensor.reshape(shape).movedim(self.dim if self.major else self.dim + 1, 0)
+
+    def join(self, parts: Tensor) -> Tensor:
+        """The inverse of `split`."""
+        if self.major:
+            return parts.movedim(0, self.dim).flatten(self.dim, self.dim + 1)
+        return parts.movedim(0, self.dim + 1).flatten(self.dim, self.dim + 1)
+
+
+def find_layout(one: Sequence[int], many: Sequence[int], n: int) -> Layout | None:
+    """The dimension that grew n-fold from a batch of one to a batch of n; None where nothing grew."""
+    if len(one) != len(many):
+        raise UnlaidError
+    grown = [dim for dim, (a, b) in enumerate(zip(one, many, strict=True)) if a != b]
+    if not grown:
+        return None
+    if len(grown) > 1 or many[grown[0]] != n * one[grown[0]]:
+        raise UnlaidError
+    return Layout(grown[0])
+
+
+def settle_order(layout: Layout, one: Tensor, many: Tensor, n: int) -> Layout:
+    """Decide whether entries of one example are adjacent, by looking for example 0's values in the batch."""
+    if many.shape[layout.dim] == n or not many.is_floating_point():
+        return layout
+    minor = Layout(layout.dim, major=False)
+    distance = [torch.linalg.vector_norm(way.split(many, n)[0] - one) for way in (layout, minor)]
+    return layout if bool(distance[0] <= distance[1]) else minor

@@ -1,0 +1,126 @@
+"""Adds up squared norms as uses arrive; parameters with several uses wait for all of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from remanence.gradients.use import Use, chunks, square_sum
+from remanence.gradients.watch import Watch
+
+
+class Ledger:
+    """The squared gradient norm of every example, by parameter, in double precision where there is one.
+
+    A parameter with one use is settled the moment that use's gradient arrives. A parameter used several
+    times, or through a tensor derived from it, gets the norm of the *sum*: its uses are held until the
+    backward pass is over.
+    """
+
+    def __init__(self, names: Mapping[int, str], n: int, device: torch.device) -> None:
+        kind = torch.float32 if device.type == "mps" else torch.float64
+        self.names = names
+        self.table = {name: torch.zeros(n, dtype=kind, device=device) for name in names.values()}
+        self.watch: Watch
+        self._alone: set[int] | None = None
+
+    def arrive(self, use: Use) -> None:
+        """Settle what can be settled now, and let go of the activations if nothing is left to do."""
+        alone = self._lone_sources()
+        roles = tuple(role for role, source in use.sources.items() if source in alone)
+        if roles:
+            for role, values in use.rule.squared_norms(use, roles).items():
+                self._add(use.sources[role], values)
+            use.sources = {role: source for role, source in use.sources.items() if source not in alone}
+        if not use.sources:
+            use.release()
+
+    def finish(self) -> None:
+        """Settle everything that was held."""
+        held = [use for use in self.watch.uses if use.sources and use.reached]
+        for parameters in self._components(held):
+            members = [use for use in held if any(self._roots(s) & parameters for s in use.sources.values())]
+            self._settle_together(parameters, members)
+        for use in self.watch.uses:
+            use.release()
+
+    def _lone_sources(self) -> set[int]:
+        if self._alone is None:
+            counts = Counter(
+                root for use in self.watch.uses for s in use.sources.values() for root in self._roots(s)
+            )
+            self._alone = {
+                key for key, count in counts.items() if count == 1 and key not in self._derived_roots()
+            }
+        return self._alone
+
+    def _derived_roots(self) -> set[int]:
+        return {root for key in self.watch.derived for root in self.watch.parents[key]}
+
+    def _roots(self, source: int) -> frozenset[int]:
+        return self.watch.parents[source]
+
+    def _components(self, held: list[Use]) -> list[set[int]]:
+        """Sets of parameters that must be settled together because some tensor derives from several."""
+        groups: list[set[int]] = []
+        for roots in {self._roots(source) for use in held for source in use.sources.values()}:
+            joined = set(roots)
+            for group in [g for g in groups if g & joined]:
+                groups.remove(group)
+                joined |= group
+            groups.append(joined)
+        return groups
+
+    def _settle_together(self, parameters: set[int], uses: list[Use]) -> None:
+        tensors = {key: self.watch.watched[key] for key in parameters}
+        numel = sum(tensor.numel() for tensor in tensors.values())
+        like = next(iter(tensors.values()))
+        for start, stop in chunks(uses[0].n, 2 * numel, like):
+            totals: dict[int, Tensor] = {}
+            for use in uses:
+                roles = tuple(r for r, s in use.sources.items() if self._roots(s) & parameters)
+                for role, gradient in use.rule.gradients(use, roles, start, stop).items():
+                    source = use.sources[role]
+                    totals[source] = totals[source] + gradient if source in totals else gradient
+            for key, gradient in self._pulled_back(tensors, totals).items():
+                self.table[self.names[key]][start:stop] += square_sum(gradient)
+
+    def _pulled_back(self, parameters: dict[int, Tensor], totals: dict[int, Tensor]) -> dict[int, Tensor]:
+        """Gradients of the parameters themselves, those of derived tensors carried back to them."""
+        found = {key: totals[key] for key in parameters if key in totals}
+        through = [key for key in totals if key in self.watch.derived]
+        if not through:
+            return found
+        outputs = [self.watch.derived[key] for key in through]
+        cotangents = [totals[key].to(out.dtype) for key, out in zip(through, outputs, strict=True)]
+        pulled = _batched_vjp(outputs, list(parameters.values()), cotangents)
+        for key, gradient in zip(parameters, pulled, strict=True):
+            if gradient is not None:
+                found[key] = found[key] + gradient if key in found else gradient
+        return found
+
+    def _add(self, source: int, values: Tensor) -> None:
+        self.table[self.names[source]] += values.clamp_min(0)
+
+
+def _batched_vjp(
+    outputs: list[Tensor], inputs: list[Tensor], cotangents: list[Tensor]
+) -> list[Tensor | None]:
+    """The products of many cotangents with one Jacobian: at once where torch can, else one by one."""
+    try:
+        return list(
+            torch.autograd.grad(
+                outputs, inputs, cotangents, is_grads_batched=True, retain_graph=True, allow_unused=True
+            )
+        )
+    except RuntimeError:
+        rows = [
+            torch.autograd.grad(
+                outputs, inputs, [c[i] for c in cotangents], retain_graph=True, allow_unused=True
+            )
+            for i in range(cotangents[0].shape[0])
+        ]
+        return [None if column[0] is None else torch.stack(column) for column in zip(*rows, strict=True)]

@@ -1,0 +1,181 @@
+"""Normalisation layers: a scale and a shift after something that has no parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from remanence.errors import InputError
+from remanence.gradients.use import Rule, Use
+
+COUPLED_BATCH_NORM = (
+    "BatchNorm must use its running statistics for per-example gradients; {where} uses the batch's, so that "
+    "every example's output depends on the others. Call model.eval() (with track_running_stats=True), or "
+    "replace it by GroupNorm."
+)
+
+
+class Affine(Rule):
+    """y = x̂ w + b: the gradient of w is the sum of g x̂, that of b the sum of g, over all but the channel."""
+
+    channels_first = True
+    """Whether parameters lie along dimension 1 (BatchNorm) or along the last dimensions (LayerNorm)."""
+
+    def normalized(self, args: dict[str, Any]) -> Tensor:
+        """x̂, the output without scale and shift."""
+        raise TypeError(f"{type(self).__name__} must define `normalized`.")
+
+    def claims(self, use: Use) -> bool:
+        """A batch along the first dimension, or, for parameters along the last ones, along any other."""
+        if self.channels_first:
+            return use.layout.dim == 0 and use.args["input"].dim() > 1
+        weight = use.args["weight"] if use.args["weight"] is not None else use.args["bias"]
+        return use.layout.dim < use.input.dim() - int(weight.dim())
+
+    def gradients(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:
+        """Two reductions."""
+        g = use.split(use.grad)[start:stop]
+        found = {}
+        if "weight" in roles:
+            if use.saved is None:
+                use.saved = use.split(self.normalized({**use.args, "input": use.input}))
+            found["weight"] = self._reduce(g * use.saved[start:stop], use.shape("weight"))
+        if "bias" in roles:
+            found["bias"] = self._reduce(g, use.shape("bias"))
+        return found
+
+    def _reduce(self, values: Tensor, shape: torch.Size) -> Tensor:
+        """[n, one, ...] summed down to [n, *shape]."""
+        if self.channels_first:
+            return values.flatten(3).sum((1, 3)) if values.dim() > 3 else values.sum(1)
+        return values.flatten(1, -1 - len(shape)).sum(1)
+
+
+class BatchNorm(Affine):
+    """Evaluation mode only: training mode couples the examples and is refused."""
+
+    functions = (torch.batch_norm,)
+
+    def bind(  # noqa: D102
+        self,
+        input: Tensor,  # noqa: A002
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        training: bool,
+        momentum: float,
+        eps: float,
+        cudnn_enabled: bool,
+    ) -> dict[str, Any]:
+        names = locals()
+        del names["self"]
+        if training:
+            raise InputError(COUPLED_BATCH_NORM.format(where="a call of batch_norm"))
+        return names
+
+    def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
+        return torch.batch_norm(**{**args, "weight": None, "bias": None})
+
+
+class InstanceNorm(Affine):
+    """Statistics of each example's own channels, or running ones."""
+
+    functions = (torch.instance_norm,)
+
+    def bind(  # noqa: D102
+        self,
+        input: Tensor,  # noqa: A002
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        use_input_stats: bool,
+        momentum: float,
+        eps: float,
+        cudnn_enabled: bool,
+    ) -> dict[str, Any]:
+        names = locals()
+        del names["self"]
+        return names
+
+    def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
+        unscaled = {**args, "weight": None, "bias": None}
+        if args["use_input_stats"]:
+            unscaled |= {"running_mean": None, "running_var": None}
+        return torch.instance_norm(**unscaled)
+
+
+class GroupNorm(Affine):
+    """Statistics of groups of channels of each example."""
+
+    functions = (torch.group_norm,)
+
+    def bind(  # noqa: D102
+        self,
+        input: Tensor,  # noqa: A002
+        num_groups: int,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+        cudnn_enabled: bool = True,
+    ) -> dict[str, Any]:
+        return {"input": input, "num_groups": num_groups, "weight": weight, "bias": bias, "eps": eps}
+
+    def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
+        return torch.group_norm(args["input"], args["num_groups"], None, None, args["eps"])
+
+
+class LayerNorm(Affine):
+    """Statistics over the last dimensions."""
+
+    functions = (torch.layer_norm,)
+    channels_first = False
+
+    def bind(  # noqa: D102
+        self,
+        input: Tensor,  # noqa: A002
+        normalized_shape: list[int],
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+        cudnn_enable: bool = True,
+    ) -> dict[str, Any]:
+        return {
+            "input": input,
+            "normalized_shape": normalized_shape,
+            "weight": weight,
+            "bias": bias,
+            "eps": eps,
+        }
+
+    def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
+        return torch.layer_norm(args["input"], args["normalized_shape"], None, None, args["eps"])
+
+
+class RMSNorm(Affine):
+    """The root mean square over the last dimensions; no shift."""
+
+    functions = (torch.rms_norm,)
+    channels_first = False
+    roles = ("weight",)
+
+    def bind(  # noqa: D102
+        self,
+        input: Tensor,  # noqa: A002
+        normalized_shape: list[int],
+        weight: Tensor | None = None,
+        eps: float | None = None,
+    ) -> dict[str, Any]:
+        return {
+            "input": input,
+            "normalized_shape": normalized_shape,
+            "weight": weight,
+            "bias": None,
+            "eps": eps,
+        }
+
+    def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
+        return torch.rms_norm(args["input"], args["normalized_shape"], None, args["eps"])
