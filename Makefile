@@ -26,7 +26,7 @@ demo: $(VENV)/.core ## the whole story on scikit-learn's digits; writes demo/rep
 	$(BIN)/remanence demo --out demo
 
 test: $(VENV)/.dev ## all tests but the slow ones on real data
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not data'
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not data'
 
 test-data: $(VENV)/.dev ## the slow checks, on the real data in ../shared/data
 	$(BIN)/python -m pytest -m data

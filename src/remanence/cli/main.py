@@ -55,19 +55,13 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno not in (
-            errno.ENOSPC,
-            errno.EACCES,
-            errno.EROFS,
-            errno.EPERM,
-            errno.ENOTDIR,
-            errno.EDQUOT,
-        ):
-            raise
-        console.print_error(
-            f"{error.strerror}: {error.filename or 'the output folder'}. What was finished is kept."
-        )
-        return 1 if error.errno in (errno.ENOSPC, errno.EDQUOT) else 2
+        if error.errno in _FULL:
+            console.print_error(f"{error.strerror}. What was finished is kept; make room and run it again.")
+            return 1
+        if error.errno in _UNUSABLE and error.filename is not None:
+            console.print_error(f"{error.filename} cannot be used: {error.strerror}.")
+            return 2
+        raise
     return 0
 
 

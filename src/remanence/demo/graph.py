@@ -72,9 +72,9 @@ def _tune(settings: DemoSettings, trunks: list[SeedStages]) -> Stage:
     for seed, trunk in enumerate(trunks):
         needs += trunk.oracles["random"]
         for rate in settings.learning_rates:
-            recipe = asdict(settings.unlearning(rate))
+            recipe = asdict(settings.unlearning(rate, settings.tuning_epochs))
             params = {"forget": "random", "seed": seed, "recipe": recipe, "width": settings.width}
-            cost = settings.unlearning_epochs * 1.3
+            cost = settings.tuning_epochs * 1.3
             needs.append(Stage(TRIAL, params, (trunk.train, trunk.select), cost=cost))
     params = {"learning_rates": list(settings.learning_rates), "oracles": settings.oracles}
     return Stage(TUNE, params, tuple(needs), cost=0.1)

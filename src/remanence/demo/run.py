@@ -86,6 +86,7 @@ def run_demo(
             "workers": workers,
             "computed": tally.computed,
             "reused": tally.reused,
+            "seconds_by_stage": {kind: round(each, 1) for kind, each in sorted(tally.seconds.items())},
         }
         atomic.write_text(out / "results.json", json.dumps(results, indent=2, allow_nan=False) + "\n")
         write_page(out, results, graph, store, command=settings.command())

@@ -9,7 +9,7 @@ from remanence.training import Recipe
 
 
 def _training() -> Recipe:
-    return Recipe(epochs=40, learning_rate=0.05, batch_size=32, weight_decay=1e-3, schedule="cosine")
+    return Recipe(epochs=30, learning_rate=0.05, batch_size=32, weight_decay=1e-3)
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class DemoSettings:
 
     name: str = "full"
     seeds: int = 3
-    width: int = 8
+    width: int = 16
     training: Recipe = field(default_factory=_training)
     checkpoints: int = 35
     alpha: float = 8.0
@@ -26,7 +26,8 @@ class DemoSettings:
     band_size: int = 100
     oracles: int = 2
     unlearning_epochs: int = 30
-    learning_rates: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1)
+    tuning_epochs: int = 15
+    learning_rates: tuple[float, ...] = (0.025, 0.05, 0.1, 0.2)
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
@@ -49,15 +50,19 @@ class DemoSettings:
             checkpoints=8,
             oracles=1,
             unlearning_epochs=6,
-            learning_rates=(0.02, 0.05),
+            tuning_epochs=3,
+            learning_rates=(0.05, 0.1),
         )
 
     def command(self) -> str:
         """What to type for this."""
         return f"remanence demo --seeds {self.seeds}" + (" --quick" if self.name == "quick" else "")
 
-    def unlearning(self, learning_rate: float) -> Recipe:
-        """How fine-tuning goes: as training did, with its own learning rate, which stays constant."""
+    def unlearning(self, learning_rate: float, epochs: int | None = None) -> Recipe:
+        """How fine-tuning goes: as training did, with its own length and learning rate."""
         return replace(
-            self.training, epochs=self.unlearning_epochs, learning_rate=learning_rate, schedule="constant"
+            self.training,
+            epochs=self.unlearning_epochs if epochs is None else epochs,
+            learning_rate=learning_rate,
+            schedule="constant",
         )

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -27,6 +27,8 @@ class Tally:
 
     computed: int
     reused: int
+    seconds: Mapping[str, float]
+    """Work done by kind of stage, added up over processes."""
 
 
 def run_stages(
@@ -51,10 +53,17 @@ def run_stages(
     done = {stage.key for stage in reused}
     todo = [stage for stage in stages if stage.key not in done]
     on_start(reused, todo)
+    seconds: dict[str, float] = {}
+
+    def note(stage: Stage, took: float) -> None:
+        done.add(stage.key)
+        seconds[stage.kind.name] = seconds.get(stage.kind.name, 0.0) + took
+        on_done(stage)
+
     for _ in range(_RESTARTS):
         try:
-            _run_pool([stage for stage in todo if stage.key not in done], done, store, workers, on_done)
-            return Tally(computed=len(todo), reused=len(reused))
+            _run_pool([stage for stage in todo if stage.key not in done], done, store, workers, note)
+            return Tally(len(todo), len(reused), dict(seconds))
         except BrokenProcessPool:
             store.sweep()
     raise RemanenceError(
@@ -63,7 +72,7 @@ def run_stages(
 
 
 def _run_pool(
-    todo: list[Stage], done: set[str], store: Store, workers: int, on_done: Callable[[Stage], None]
+    todo: list[Stage], done: set[str], store: Store, workers: int, note: Callable[[Stage, float], None]
 ) -> None:
     if not todo:
         return
@@ -71,7 +80,7 @@ def _run_pool(
     pool = ProcessPoolExecutor(
         workers, mp_context=context, initializer=_settle_worker, initargs=(os.getpid(),)
     )
-    running: dict[Future[None], Stage] = {}
+    running: dict[Future[float], Stage] = {}
     waiting = list(todo)
     try:
         while waiting or running:
@@ -81,9 +90,7 @@ def _run_pool(
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
                 stage = running.pop(future)
-                future.result()
-                done.add(stage.key)
-                on_done(stage)
+                note(stage, future.result())
     except BaseException:
         for process in multiprocessing.active_children():
             process.terminate()
@@ -92,8 +99,10 @@ def _run_pool(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _compute(root: Path, stage: Stage) -> None:
+def _compute(root: Path, stage: Stage) -> float:
+    started = time.perf_counter()
     Store(root).compute(stage)
+    return time.perf_counter() - started
 
 
 def _settle_worker(parent: int) -> None:

@@ -84,7 +84,11 @@ def train_steps(model: nn.Module, examples: Examples, recipe: Recipe, *, seed: i
     noising = torch.Generator().manual_seed(seed + 2**32)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.SGD(
-        parameters, lr=recipe.learning_rate, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+        parameters,
+        lr=recipe.learning_rate,
+        momentum=recipe.momentum,
+        weight_decay=recipe.weight_decay,
+        fused=True,
     )
     total, step = recipe.total_steps(len(examples)), 0
     for _ in range(recipe.epochs):
