@@ -54,7 +54,7 @@ def demo(
         outcome = run_demo(
             settings,
             out,
-            workers=workers or os.cpu_count() or 1,
+            workers=(os.cpu_count() or 1) if workers is None else workers,
             note=console.note,
             progress=progress,
         )

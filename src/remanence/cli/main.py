@@ -25,6 +25,7 @@ Start here: `remanence demo`""",
     print_error=False,
     exit_on_error=False,
     result_action="return_value",
+    suppress_keyboard_interrupt=False,
 )
 app.command(demo)
 

@@ -14,7 +14,7 @@ from remanence.demo.graph import build_graph
 from remanence.demo.page import write_page
 from remanence.demo.results import collect_results
 from remanence.demo.settings import DemoSettings
-from remanence.errors import RunFolderError
+from remanence.errors import InputError, RunFolderError
 from remanence.storage import atomic
 from remanence.storage.lock import exclusive
 from remanence.study import Stage, Store, run_stages
@@ -60,6 +60,8 @@ def run_demo(
         note: told what was found of earlier work.
     """
     started = time.perf_counter()
+    if workers < 1:
+        raise InputError(f"`workers` must be at least 1; got {workers}.")
     _claim(out)
     with exclusive(out / ".lock", f"Another demo is running in {out}; wait for it or choose another --out."):
         store = Store(out / "stages")

@@ -65,7 +65,7 @@ def run_stages(
             _run_pool([stage for stage in todo if stage.key not in done], done, store, workers, note)
             return Tally(len(todo), len(reused), dict(seconds))
         except BrokenProcessPool:
-            store.sweep()
+            continue
     raise RemanenceError(
         f"Worker processes were killed {_RESTARTS} times (out of memory?); finished stages are kept."
     )
@@ -94,9 +94,10 @@ def _run_pool(
     except BaseException:
         for process in multiprocessing.active_children():
             process.terminate()
-        raise
-    finally:
         pool.shutdown(wait=True, cancel_futures=True)
+        store.sweep()
+        raise
+    pool.shutdown()
 
 
 def _compute(root: Path, stage: Stage) -> float:

@@ -1,0 +1,180 @@
+"""The demo as a person runs it: a process of its own, real data, real worker processes."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "remanence", "demo"]
+
+
+def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("demo") / "out"
+    done = run("--quick", "--json", "--out", out)
+    assert done.returncode == 0, done.stderr
+    (out / "stdout.json").write_text(done.stdout)
+    return out
+
+
+def test_json_on_stdout_is_the_results_file(finished: Path) -> None:
+    assert json.loads((finished / "stdout.json").read_text()) == json.loads(
+        (finished / "results.json").read_text()
+    )
+
+
+def test_results_have_the_promised_shape(finished: Path) -> None:
+    results = json.loads((finished / "results.json").read_text())
+    assert len(results["bands"]) == 5
+    losses = [band["mean_privacy_loss"] for band in results["bands"]]
+    assert losses == sorted(losses)
+    assert len(set(losses)) == 5
+    for band in results["bands"]:
+        for metric in ("mia", "ua"):
+            found = band["epochs_to_unlearn"][metric]
+            assert {"mean", "sd", "reached", "seeds"} <= set(found)
+            assert 0 <= found["reached"] <= found["seeds"] == 1
+        assert len(band["curves"]["mia"][0]) == results["settings"]["unlearning_epochs"] + 1
+    assert {"mia", "ua"} == set(results["spearman"])
+    assert results["status"] == "heuristic"
+    assert results["reasons"]
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.outside: list[str] = []
+        self.images = 0
+        self.without_text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        for name in ("src", "href", "xlink:href", "action"):
+            target = values.get(name)
+            if target and not target.startswith(("data:", "#")):
+                self.outside.append(target)
+        if tag == "img":
+            self.images += 1
+            if not values.get("alt"):
+                self.without_text.append(str(values.get("src"))[:40])
+        assert tag not in ("script", "iframe", "link")
+
+
+def test_the_page_stands_alone(finished: Path) -> None:
+    text = (finished / "report.html").read_text()
+    page = _Page()
+    page.feed(text)
+    assert page.outside == []
+    assert page.without_text == []
+    assert page.images == 28
+    assert "url(http" not in text
+    assert "@import" not in text
+    assert text.count("<svg") == 4
+    assert "heuristic" in text
+    assert sorted(path.name for path in (finished / "figures").iterdir()) == [
+        "mia.png",
+        "proxies.png",
+        "time.png",
+        "ua.png",
+    ]
+
+
+def test_a_second_run_computes_nothing_and_says_so(finished: Path) -> None:
+    before = json.loads((finished / "results.json").read_text())
+    again = run("--quick", "--out", finished)
+    assert again.returncode == 0
+    assert "Found all" in again.stderr
+    after = json.loads((finished / "results.json").read_text())
+    assert after["run"]["computed"] == 0
+    assert {k: v for k, v in after.items() if k != "run"} == {k: v for k, v in before.items() if k != "run"}
+
+
+def test_a_killed_demo_goes_on_to_the_same_results(finished: Path, tmp_path: Path) -> None:
+    """Start from half of the artifacts, kill the process that makes the rest, run again."""
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    for path in sorted((out / "stages").iterdir())[::3]:
+        shutil.rmtree(path)
+    (out / "results.json").unlink()
+    with subprocess.Popen([*COMMAND, "--quick", "--out", str(out)], stderr=subprocess.DEVNULL) as first:
+        time.sleep(5)
+        os.kill(first.pid, signal.SIGKILL)
+    time.sleep(1.5)
+    again = run("--quick", "--json", "--out", out)
+    assert again.returncode == 0, again.stderr
+    assert re.search(r"Found \d+ of \d+ stages finished|Found all", again.stderr)
+    expected = json.loads((finished / "results.json").read_text())
+    found = json.loads(again.stdout)
+    assert found["bands"] == expected["bands"]
+
+
+def test_interrupt_leaves_nothing_half_written(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with subprocess.Popen(
+        [*COMMAND, "--quick", "--out", str(out)], stderr=subprocess.PIPE, text=True
+    ) as started:
+        deadline = time.time() + 120
+        while not list((out / "stages").glob("train-*")) and time.time() < deadline:
+            time.sleep(0.2)
+        started.send_signal(signal.SIGINT)
+        _, err = started.communicate(timeout=60)
+    assert started.returncode == 130
+    assert "Interrupted" in err
+    assert "Traceback" not in err
+    assert list(out.rglob(".partial-*")) == []
+    assert not (out / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--seeds", "0"], "`seeds` must be at least 1"),
+        (["--seeds", "x"], "unable to convert"),
+        (["--workers", "0"], "`workers` must be at least 1"),
+        (["--sed", "3"], "Did you mean --seeds?"),
+        (["--out", "/proc/nowhere"], "/proc/nowhere cannot be used"),
+        (["--out", __file__], "is a file"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_exit_2(arguments: list[str], sentence: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    done = run("--out", tmp_path)
+    assert done.returncode == 2
+    assert "not empty" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_two_demos_do_not_share_a_folder(finished: Path) -> None:
+    from remanence.storage.lock import exclusive
+
+    with exclusive(finished / ".lock", "here"):
+        done = run("--quick", "--out", finished)
+    assert done.returncode == 2
+    assert "Another demo is running" in done.stderr
