@@ -41,5 +41,13 @@ format: $(VENV)/.dev ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+$(VENV)/.docs: $(VENV)/.dev
+	@echo "Installing the tools for the documentation"
+	$(INSTALL) '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs ## build the documentation into site/
+	$(BIN)/zensical build --strict --clean
+
 clean: ## remove what make made
 	rm -rf $(VENV) demo dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -85,7 +85,7 @@ def test_the_page_stands_alone(finished: Path) -> None:
     page.feed(text)
     assert page.outside == []
     assert page.without_text == []
-    assert page.images == 28
+    assert page.images == 32
     assert "url(http" not in text
     assert "@import" not in text
     assert text.count("<svg") == 4

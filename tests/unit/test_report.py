@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from remanence import report
 from remanence.demo.results import rank_agreement
 from remanence.report import (
     image_uri,
@@ -48,6 +49,17 @@ def test_proxies_survive_a_constant_proxy() -> None:
     values = {name: np.zeros(40) if name == "a" else np.arange(40.0) for name in names}
     figure = proxies_figure(np.arange(1.0, 41.0), values, dict.fromkeys(names, 0.5))
     assert len(figure.axes[0].lines) == 5
+
+
+def test_numbers_as_people_write_them() -> None:
+    assert [report.human(x) for x in (0, 0.0123, 163.4, 999, 19544, 3.66e-08)] == [
+        "0",
+        "0.0123",
+        "163",
+        "999",
+        "2.0 × 10⁴",
+        "3.7 × 10⁻⁸",
+    ]
 
 
 def test_images_are_inline() -> None:

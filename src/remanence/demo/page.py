@@ -22,7 +22,7 @@ from remanence.scores import PROXIES
 from remanence.study import Store
 from remanence.trials.stopping import TOLERANCE
 
-_SHOWN = 14
+_SHOWN = 16
 
 
 def write_page(out: Path, results: dict[str, Any], graph: DemoGraph, store: Store, *, command: str) -> None:

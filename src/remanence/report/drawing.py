@@ -45,6 +45,14 @@ def new_figure(width: float = 7.0, height: float = 3.8) -> Figure:
     return Figure(figsize=(width, height))
 
 
+def human(value: float) -> str:
+    """A number as people write it: 0.12, 163, 3.7 × 10⁻⁸."""
+    if value == 0 or 1e-2 <= abs(value) < 1e3:
+        return f"{value:.3g}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa} × 10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
 def to_svg(figure: Figure) -> str:
     """The figure as an inline <svg> element that scales with the page. The same figure gives the same text."""
     buffer = io.StringIO()

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from remanence.report.drawing import SERIES, look, new_figure
+from remanence.report.drawing import SERIES, human, look, new_figure
 
 
 def time_to_unlearn_figure(
@@ -29,7 +29,7 @@ def time_to_unlearn_figure(
         axes = figure.subplots(1, len(metrics), sharey=True, squeeze=False)[0]
         for panel, (metric, title) in zip(axes, metrics.items(), strict=True):
             _draw_times(panel, [band["epochs_to_unlearn"][metric] for band in bands], limit)
-            labels = [f"{band['name']}\n{band['mean_privacy_loss']:.3g}" for band in bands]
+            labels = [f"{band['name']}\n{human(band['mean_privacy_loss'])}" for band in bands]
             panel.set_xticks(range(len(bands)), labels, fontsize=8, rotation=30, ha="right")
             panel.set_title(title, fontsize=11)
         axes[0].set_ylabel("epochs to unlearn")

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.image import imsave
 from numpy.typing import NDArray
 
+from remanence.report.drawing import human
 from remanence.storage import atomic
 
 _PAGES = Environment(
@@ -21,6 +22,9 @@ _PAGES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+
+
+_PAGES.filters["human"] = human
 
 
 def write_html(path: Path, template: str, **values: Any) -> None:
