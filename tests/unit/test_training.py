@@ -8,7 +8,8 @@ from torch import nn
 import remanence as rm
 from remanence.data import Examples, digits
 from remanence.models import small_conv
-from remanence.training import Recipe, Recorder, even_steps, train_steps
+from remanence.training import Recipe, Recorder, placed_steps, train_steps
+from remanence.training.randomness import generator
 
 
 def few(n: int = 48) -> Examples:
@@ -34,9 +35,8 @@ def test_the_loop_is_plain_sgd() -> None:
     assert list(train_steps(ours, data, RECIPE, seed=5)) == list(range(1, 7))
     optimizer = torch.optim.SGD(theirs.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 6)
-    generator = torch.Generator().manual_seed(5)
-    for _ in range(2):
-        order = torch.randperm(48, generator=generator)
+    for epoch in range(2):
+        order = torch.randperm(48, generator=generator(5, "epoch", epoch))
         for batch in (order[:20], order[20:40], order[40:]):
             optimizer.zero_grad()
             nn.functional.cross_entropy(theirs(data.inputs[batch]), data.labels[batch]).backward()
@@ -72,7 +72,9 @@ def test_recording_changes_nothing() -> None:
     for _ in train_steps(plain, data, RECIPE, seed=1):
         pass
     state = torch.get_rng_state()
-    recorder = Recorder(watched, data, total_steps=6, checkpoints=3, mechanism=RECIPE.mechanism(48, 0.1))
+    recorder = Recorder(
+        watched, data, total_steps=6, checkpoints=3, mechanism=RECIPE.mechanism(48, assumed_sigma=0.1)
+    )
     for _ in train_steps(watched, data, RECIPE, seed=1):
         recorder.step()
     assert torch.equal(weights(plain), weights(watched))
@@ -86,7 +88,9 @@ def test_the_trace_holds_the_norms_of_the_model_at_that_step() -> None:
     data, watched = few(8), model()
     start = copy.deepcopy(watched)
     recipe = Recipe(epochs=1, learning_rate=0.05, batch_size=4)
-    recorder = Recorder(watched, data, total_steps=2, checkpoints=1, mechanism=recipe.mechanism(8, 0.1))
+    recorder = Recorder(
+        watched, data, total_steps=2, checkpoints=1, mechanism=recipe.mechanism(8, assumed_sigma=0.1)
+    )
     for _ in train_steps(watched, data, recipe, seed=1):
         recorder.step()
     trace = recorder.finish()
@@ -106,16 +110,18 @@ def test_the_trace_holds_the_norms_of_the_model_at_that_step() -> None:
 
 
 def test_a_run_cut_short_has_no_trace() -> None:
-    recorder = Recorder(model(), few(), total_steps=6, checkpoints=3, mechanism=RECIPE.mechanism(48, 0.1))
+    recorder = Recorder(
+        model(), few(), total_steps=6, checkpoints=3, mechanism=RECIPE.mechanism(48, assumed_sigma=0.1)
+    )
     with pytest.raises(rm.InputError, match="must reach step 6"):
         recorder.finish()
 
 
 def test_checkpoints_are_even_and_end_at_the_end() -> None:
-    assert even_steps(100, 4).tolist() == [0, 25, 50, 75, 100]
-    assert len(set(even_steps(36, 35).tolist())) == 36
+    assert placed_steps(100, 4).tolist() == [0, 25, 50, 75, 100]
+    assert len(set(placed_steps(36, 35).tolist())) == 36
     with pytest.raises(rm.InputError, match="between 1 and"):
-        even_steps(10, 11)
+        placed_steps(10, 11)
 
 
 @pytest.mark.parametrize(

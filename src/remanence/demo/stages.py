@@ -24,7 +24,7 @@ from remanence.models import small_conv
 from remanence.scores import PROXIES, SCORES
 from remanence.storage import Draft, Folder, read_trace, write_trace
 from remanence.study import StageKind
-from remanence.training import Recipe, Recorder, train_steps
+from remanence.training import Recipe, Recorder, load_weights, train_steps, write_weights
 from remanence.trials import LearningRateTrial, choose_learning_rate, measure, run_trial
 from remanence.types import ForgetSet
 from remanence.unlearning import finetune
@@ -43,12 +43,12 @@ def _train(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) ->
         train,
         total_steps=recipe.total_steps(len(train)),
         checkpoints=params["checkpoints"],
-        mechanism=recipe.mechanism(len(train), assumed_sigma=params["sigma"]),
+        mechanism=recipe.mechanism(len(train), assumed_sigma=params["sigma"], model=model),
         provenance={"data": train.digest(), "seed": str(seed)},
     )
     for _ in train_steps(model, train, recipe, seed=seed):
         recorder.step()
-    _write_model(draft, model)
+    write_weights(draft, model)
     write_trace(draft, recorder.finish())
 
 
@@ -67,7 +67,7 @@ def _oracle(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -
     seed = _ORACLE_SEED + 100 * params["seed"] + params["replicate"]
     model = _new_model(params["width"], seed)
     *_, steps = train_steps(model, split.retain, Recipe(**params["recipe"]), seed=seed)
-    _write_model(draft, model)
+    write_weights(draft, model)
     draft.rows("measurements", map(asdict, measure(model, split, METRICS, step=steps, seed=params["seed"])))
 
 
@@ -103,8 +103,7 @@ def _finetune(
 ) -> None:
     split = _split(selected, params["forget"])
     model = _new_model(params["width"], seed=0)
-    weights = {name: torch.from_numpy(array) for name, array in trained.tensors("weights").items()}
-    model.load_state_dict(weights)
+    load_weights(trained, model)
     epoch = recipe.steps_per_epoch(len(split.retain))
     rows = run_trial(model, finetune(recipe), split, METRICS, every=epoch, seed=params["seed"])
     draft.rows("measurements", map(asdict, rows))
@@ -114,10 +113,6 @@ def _new_model(width: int, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return small_conv(width=width)
-
-
-def _write_model(draft: Draft, model: nn.Module) -> None:
-    draft.tensors("weights", {name: tensor.numpy() for name, tensor in model.state_dict().items()})
 
 
 def _split(selected: Folder, name: str) -> Split:

@@ -50,7 +50,7 @@ class Draft:
 
     def tensors(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write NAME.safetensors."""
-        contiguous = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+        contiguous = {key: np.asarray(array, order="C") for key, array in arrays.items()}
         self.file(f"{name}.safetensors").write_bytes(save_tensors(contiguous))
 
     def rows(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -69,17 +69,7 @@ class Draft:
 
     def _seal(self, kind: str) -> None:
         files = sorted(file for file in self.path.rglob("*") if file.is_file())
-        seal = {
-            "remanence": kind,
-            "format": FORMAT,
-            "version": __version__,
-            "files": {
-                file.relative_to(self.path).as_posix(): {"bytes": len(content), "sha256": _digest(content)}
-                for file in files
-                for content in [file.read_bytes()]
-            },
-        }
-        self.document(SEAL.removesuffix(".json"), seal)
+        self.file(SEAL).write_text(_seal_text(self.path, kind, files))
 
 
 class Folder:
@@ -111,6 +101,10 @@ class Folder:
         content: dict[str, Any] = json.loads(self._read(f"{name}.json"))
         return content
 
+    def files(self) -> dict[str, str]:
+        """Every file's SHA-256."""
+        return {name: facts["sha256"] for name, facts in self._files.items()}
+
     def has(self, file: str) -> bool:
         """Whether the seal lists this file."""
         return file in self._files
@@ -136,6 +130,11 @@ class Folder:
                 f"{self.path / name} is damaged: its checksum is not the one it was sealed with."
             )
         return content
+
+
+def seal_in_place(path: Path, kind: str, files: Iterable[str]) -> None:
+    """Seal a folder that was filled where it stands; until the seal is written it counts as unfinished."""
+    atomic.write_text(path / SEAL, _seal_text(path, kind, [path / file for file in files]))
 
 
 @contextlib.contextmanager
@@ -164,6 +163,19 @@ def open_folder(path: Path, kind: str | None = None) -> Folder:
     if kind is not None and found_kind != kind:
         raise RunFolderError(f"{path} holds a {found_kind}; a {kind} is needed here.")
     return Folder(path, seal)
+
+
+def _seal_text(path: Path, kind: str, files: Iterable[Path]) -> str:
+    contents = {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+    seal = {
+        "remanence": kind,
+        "format": FORMAT,
+        "version": __version__,
+        "files": {
+            name: {"bytes": len(content), "sha256": _digest(content)} for name, content in contents.items()
+        },
+    }
+    return json.dumps(seal, indent=2) + "\n"
 
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:

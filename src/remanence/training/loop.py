@@ -1,115 +1,138 @@
-"""The one training loop. SGD; SGLD when `noise` is above zero."""
+"""The one training loop."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from remanence.data import Examples
-from remanence.errors import InputError, NumericalError
-from remanence.types import Mechanism, check_choice, check_positive
+from remanence.errors import NumericalError
+from remanence.training.randomness import derive_seed, generator
+from remanence.training.ranks import ALONE, Ranks
+from remanence.training.recipe import Recipe
 
-Schedule = Literal["constant", "cosine"]
+_AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How to train: everything but the model, the data and the seed.
+class Training:
+    """A run under way: the model, its optimizer, and how many steps have been taken.
 
-    Args:
-        epochs: passes over the data.
-        learning_rate: at the start.
-        batch_size: examples a step; the last batch of an epoch may be smaller.
-        momentum: of SGD.
-        weight_decay: of SGD.
-        schedule: `constant`, or `cosine` down to zero over the run.
-        noise: standard deviation of Gaussian noise added to each coordinate of the mini-batch mean gradient.
+    Every random draw is derived from the seed and the step it is for, so `step`, the weights and the
+    momentum are the whole state, and nothing that the caller does between steps changes the run.
     """
 
-    epochs: int
-    learning_rate: float
-    batch_size: int = 64
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-    schedule: Schedule = "constant"
-    noise: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "learning_rate", "batch_size"):
-            check_positive(name, getattr(self, name))
-        for name in ("momentum", "weight_decay", "noise"):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"`{name}` must not be negative; got {getattr(self, name)}.")
-        check_choice("schedule", self.schedule, ("constant", "cosine"))
-
-    def steps_per_epoch(self, n_examples: int) -> int:
-        """Optimizer steps in one pass over this many examples."""
-        return math.ceil(n_examples / self.batch_size)
-
-    def total_steps(self, n_examples: int) -> int:
-        """Optimizer steps in the whole run."""
-        return self.epochs * self.steps_per_epoch(n_examples)
-
-    def learning_rate_at(self, step: int, total: int) -> float:
-        """The learning rate of this step, counted from 0."""
-        if self.schedule == "cosine":
-            return self.learning_rate * 0.5 * (1 + math.cos(math.pi * step / total))
-        return self.learning_rate
-
-    def mechanism(self, n_examples: int, assumed_sigma: float) -> Mechanism:
-        """What accounting needs to know of a run with this recipe."""
-        return Mechanism(
-            sigma=self.noise or assumed_sigma,
-            sampling_rate=min(1.0, self.batch_size / n_examples),
-            steps=self.total_steps(n_examples),
-            batch_size=min(self.batch_size, n_examples),
-            sampling="shuffled",
-            denominator="random",
-            assumed=self.noise == 0,
+    def __init__(
+        self, model: nn.Module, examples: Examples, recipe: Recipe, *, seed: int, ranks: Ranks = ALONE
+    ) -> None:
+        self.model, self.examples, self.recipe, self.seed, self.ranks = model, examples, recipe, seed, ranks
+        self.step = 0
+        self.steps_per_epoch = recipe.steps_per_epoch(len(examples))
+        self.total_steps = recipe.total_steps(len(examples))
+        if recipe.channels_last:
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.device = next(iter(self.parameters.values())).device
+        self.optimizer = torch.optim.SGD(
+            self.parameters.values(),
+            lr=recipe.learning_rate,
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+            fused=self.device.type in ("cpu", "cuda") or None,
         )
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=recipe.precision == "float16")
+        self._forward = torch.compile(model) if recipe.compile else model
+        self._order: tuple[int, Tensor] | None = None
+
+    def steps(self) -> Iterator[int]:
+        """Take the remaining steps; yield the number taken so far after each. Stop by no longer asking."""
+        while self.step < self.total_steps:
+            self._take_step()
+            self.step += 1
+            yield self.step
+
+    def _take_step(self) -> None:
+        recipe, batch = self.recipe, self._batch()
+        denominator = recipe.batch_size if recipe.sampling == "poisson" else len(batch)
+        learning_rate = recipe.learning_rate_at(self.step, self.steps_per_epoch)
+        self.optimizer.param_groups[0]["lr"] = learning_rate
+        self.model.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        with self._own_randomness():
+            for part in torch.tensor_split(self.ranks.share(batch), recipe.accumulate):
+                if len(part):
+                    loss = self._losses(part).sum() / denominator
+                    self._refuse_nan(loss, part)
+                    self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self._fill_gradients()
+        self.scaler.unscale_(self.optimizer)
+        self.ranks.add_up(p.grad for p in self.parameters.values() if p.grad is not None)
+        self._add_noise(recipe.noise_at(learning_rate))
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self._project()
+
+    def _batch(self) -> Tensor:
+        """Positions of this step's examples, the same on every process."""
+        n, size = len(self.examples), self.recipe.batch_size
+        if self.recipe.sampling == "poisson":
+            drawn = torch.rand(n, generator=generator(self.seed, "batch", self.step))
+            return (drawn < min(1.0, size / n)).nonzero().flatten()
+        epoch, place = divmod(self.step, self.steps_per_epoch)
+        if self._order is None or self._order[0] != epoch:
+            self._order = epoch, torch.randperm(n, generator=generator(self.seed, "epoch", epoch))
+        return self._order[1][place * size : (place + 1) * size]
+
+    def _losses(self, rows: Tensor) -> Tensor:
+        inputs, labels = self.examples.inputs[rows], self.examples.labels[rows]
+        inputs, labels = inputs.to(self.device), labels.to(self.device)
+        if self.recipe.channels_last and inputs.dim() == 4:
+            inputs = inputs.to(memory_format=torch.channels_last)
+        half = _AUTOCAST.get(self.recipe.precision)
+        with torch.autocast(self.device.type, half, enabled=half is not None):
+            return nn.functional.cross_entropy(self._forward(inputs), labels, reduction="none")
+
+    def _refuse_nan(self, loss: Tensor, rows: Tensor) -> None:
+        if not torch.isfinite(loss):
+            first = self.examples.ids[rows.numpy()][:5].tolist()
+            raise NumericalError(
+                f"The loss became {loss.item()} at step {self.step} (ids of the batch: {first} …). "
+                "Try a smaller learning rate; earlier checkpoints are kept."
+            )
+
+    @contextmanager
+    def _own_randomness(self) -> Iterator[None]:
+        """Dropout and the like draw from this step's own seed; the caller's random state comes back."""
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(derive_seed(self.seed, "forward", self.step, self.ranks.rank))
+            yield
+
+    def _fill_gradients(self) -> None:
+        """A batch may be empty (Poisson, or this process's share); noise and decay apply all the same."""
+        for parameter in self.parameters.values():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def _add_noise(self, scale: float) -> None:
+        if scale == 0:
+            return
+        source = generator(self.seed, "noise", self.step, device=self.device)
+        for parameter in self.parameters.values():
+            noise = torch.randn(parameter.shape, generator=source, device=self.device)
+            parameter.grad.add_(noise, alpha=scale)  # type: ignore[union-attr]
+
+    @torch.no_grad()
+    def _project(self) -> None:
+        if self.recipe.radius is None:
+            return
+        norm = torch.sqrt(sum((p.double().square().sum() for p in self.parameters.values()), torch.zeros(())))
+        if norm > self.recipe.radius:
+            for parameter in self.parameters.values():
+                parameter.mul_(float(self.recipe.radius / norm))
 
 
 def train_steps(model: nn.Module, examples: Examples, recipe: Recipe, *, seed: int) -> Iterator[int]:
-    """Train in place and yield the number of steps taken, after each of them.
-
-    The caller may look at the model between steps, and stops by no longer asking. Batches and noise
-    come from `seed` alone, so what the caller does in between changes nothing.
-    """
-    shuffling = torch.Generator().manual_seed(seed)
-    noising = torch.Generator().manual_seed(seed + 2**32)
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.SGD(
-        parameters,
-        lr=recipe.learning_rate,
-        momentum=recipe.momentum,
-        weight_decay=recipe.weight_decay,
-        fused=True,
-    )
-    total, step = recipe.total_steps(len(examples)), 0
-    for _ in range(recipe.epochs):
-        order = torch.randperm(len(examples), generator=shuffling)
-        for batch in torch.split(order, recipe.batch_size):
-            model.train()
-            optimizer.param_groups[0]["lr"] = recipe.learning_rate_at(step, total)
-            optimizer.zero_grad(set_to_none=True)
-            loss = nn.functional.cross_entropy(model(examples.inputs[batch]), examples.labels[batch])
-            if not torch.isfinite(loss):
-                first = examples.ids[batch.numpy()][:5].tolist()
-                raise NumericalError(f"The loss became {loss.item()} at step {step} (batch ids {first}…).")
-            loss.backward()  # type: ignore[no-untyped-call]
-            if recipe.noise:
-                _add_noise(parameters, recipe.noise, noising)
-            optimizer.step()
-            step += 1
-            yield step
-
-
-def _add_noise(parameters: list[nn.Parameter], scale: float, generator: torch.Generator) -> None:
-    for parameter in parameters:
-        if parameter.grad is not None:
-            parameter.grad.add_(torch.randn(parameter.shape, generator=generator), alpha=scale)
+    """Train in place and yield the number of steps taken, after each of them."""
+    return Training(model, examples, recipe, seed=seed).steps()

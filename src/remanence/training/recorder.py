@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from remanence.data import Examples
-from remanence.errors import InputError
-from remanence.gradients.norms import example_gradient_norms
-from remanence.types import Mechanism, NormTrace
+from remanence.errors import InputError, RunFolderError
+from remanence.gradients.losses import ExampleLoss
+from remanence.storage import Draft, create, open_folder, seal_in_place, write_trace
+from remanence.training.observing import COLUMNS, Row, observe
+from remanence.training.placement import Placement, placed_steps
+from remanence.training.ranks import ALONE, Ranks
+from remanence.types import Ids, Mechanism, NormTrace, as_ids
 
-
-def even_steps(total_steps: int, checkpoints: int) -> NDArray[np.int64]:
-    """Step 0 and `checkpoints` evenly spaced steps, the last being the end of training."""
-    if not 1 <= checkpoints <= total_steps:
-        raise InputError(
-            f"`checkpoints` must be between 1 and the number of training steps, {total_steps}; got {checkpoints}."
-        )
-    return np.round(np.linspace(0, total_steps, checkpoints + 1)).astype(np.int64)
+TRACE_FILES = ("trace.safetensors", "trace.json")
 
 
 class Recorder:
-    """Call `step()` after each optimizer step; `finish()` gives the trace.
+    """Call `step()` after each optimizer step of your own loop; `finish()` gives the trace.
 
     At the initial model and at `checkpoints` later moments it makes one evaluation-mode pass over the
-    examples and keeps gradient norm, confidence in the true class and error norm (EL2N) of each.
+    examples and keeps gradient norm, confidence in the true class and error norm (EL2N) of each. It never
+    changes training: same weights, same random streams, the training mode restored.
+
+    Args:
+        model: the model being trained, as it is before the first step (or after `start` steps).
+        examples: its training examples.
+        total_steps: optimizer steps that training will take.
+        mechanism: how it trains, for the accounting later.
+        checkpoints: moments to record after the start; the paper takes 35.
+        placement: `even` spacing, or `log`.
+        ids: record only these examples.
+        loss: of one example; a name, or a function (outputs, targets) -> one loss an example.
+        out: keep the rows on disk in this folder, so that memory stays flat and a resumed run finds them;
+            `finish` makes it a run that `remanence score` reads.
+        start: steps already taken, when a run goes on; rows up to there come from `out`.
+        provenance: facts to keep with the trace.
+        ranks: the processes that share the work.
     """
 
     def __init__(
@@ -39,52 +52,88 @@ class Recorder:
         total_steps: int,
         mechanism: Mechanism,
         checkpoints: int = 35,
+        placement: Placement = "even",
+        ids: Sequence[int] | Sequence[str] | Ids | None = None,
+        loss: str | ExampleLoss = "cross_entropy",
+        out: str | Path | None = None,
+        start: int = 0,
         provenance: Mapping[str, str] | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
-        self._model, self._examples = model, examples
+        self._model, self._loss, self._ranks = model, loss, ranks
+        self._examples = examples if ids is None else examples.take(as_ids(ids))
         self._mechanism, self._provenance = mechanism, dict(provenance or {})
-        self._due = even_steps(total_steps, checkpoints)
-        self._step = 0
-        self._rows: list[dict[str, NDArray[np.float32]]] = []
-        self._record_if_due()
+        self._due = placed_steps(total_steps, checkpoints, placement)
+        self._out = None if out is None else Path(out)
+        self._rows: dict[int, Row] = {}
+        self._step = start
+        self._take_over()
 
     def step(self) -> None:
         """One optimizer step has been taken."""
         self._step += 1
-        self._record_if_due()
+        if self._step in self._due:
+            self._keep(self._step, observe(self._model, self._examples, loss=self._loss, ranks=self._ranks))
 
-    def finish(self) -> NormTrace:
-        """The trace of the whole run."""
-        if len(self._rows) != len(self._due):
+    def trace(self) -> NormTrace:
+        """The trace of the whole run, once training has reached its end."""
+        if self._step < self._due[-1]:
             raise InputError(
                 f"Training must reach step {self._due[-1]} before the recorder finishes; it is at {self._step}."
             )
-        columns = {name: np.stack([row[name] for row in self._rows]) for name in self._rows[0]}
+        rows = [self._row(step) for step in self._due.tolist()]
+        columns = {name: np.stack([row[name] for row in rows]) for name in COLUMNS}
         return NormTrace(
-            ids=self._examples.ids,
-            steps=self._due,
-            mechanism=self._mechanism,
-            provenance=self._provenance,
-            **columns,
+            self._examples.ids, self._due, mechanism=self._mechanism, provenance=self._provenance, **columns
         )
 
-    def _record_if_due(self) -> None:
-        if len(self._rows) < len(self._due) and self._step == self._due[len(self._rows)]:
-            self._rows.append(_observe(self._model, self._examples))
+    def finish(self) -> NormTrace:
+        """The trace; with `out`, also written there, and the single rows cleared away."""
+        trace = self.trace()
+        if self._out is not None and self._ranks.first:
+            write_trace(Draft(self._out), trace)
+            seal_in_place(self._out, "training", TRACE_FILES)
+            self.clear()
+        return trace
 
+    def clear(self) -> None:
+        """Remove the single rows from disk, once they are in a trace."""
+        if self._out is not None and self._ranks.first:
+            shutil.rmtree(self._out / "rows", ignore_errors=True)
 
-def _observe(model: nn.Module, examples: Examples) -> dict[str, NDArray[np.float32]]:
-    norms = example_gradient_norms(model, examples.inputs, examples.labels)
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            probabilities = model(examples.inputs).softmax(dim=1)
-    finally:
-        model.train(was_training)
-    truth = nn.functional.one_hot(examples.labels, probabilities.shape[1])
-    return {
-        "norms": norms.numpy(),
-        "confidence": (probabilities * truth).sum(dim=1).numpy(),
-        "error": (probabilities - truth).norm(dim=1).numpy(),
-    }
+    def _take_over(self) -> None:
+        """Begin at the initial model, or with the rows that an earlier start of this run left."""
+        if self._step == 0:
+            self.clear()
+            self._ranks.wait()
+            self._keep(0, observe(self._model, self._examples, loss=self._loss, ranks=self._ranks))
+            return
+        for step in self._due[self._due <= self._step].tolist():
+            self._row(step)
+        for step in self._due[self._due > self._step].tolist():
+            if self._out is not None and self._ranks.first:
+                shutil.rmtree(self._path(step), ignore_errors=True)
+        self._ranks.wait()
+
+    def _keep(self, step: int, row: Row) -> None:
+        if self._out is None:
+            self._rows[step] = row
+        elif self._ranks.first:
+            with create(self._path(step), "trace row") as draft:
+                draft.tensors("row", row)
+
+    def _row(self, step: int) -> Row:
+        if self._out is None:
+            if step not in self._rows:
+                raise InputError(
+                    f"Resuming needs the rows recorded before; give the `out` they are in (step {step})."
+                )
+            return self._rows[step]
+        try:
+            return open_folder(self._path(step), "trace row").tensors("row")
+        except RunFolderError as error:
+            raise RunFolderError(f"The trace's row at step {step} is missing or damaged: {error}") from error
+
+    def _path(self, step: int) -> Path:
+        assert self._out is not None  # callers have checked
+        return self._out / "rows" / f"step-{step:09d}"
