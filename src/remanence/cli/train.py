@@ -1,0 +1,194 @@
+"""`remanence train`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from remanence.cli import console
+
+app = App(name="train")
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+@app.default
+def train(
+    *,
+    data: str,
+    out: Path,
+    model: str = "resnet18",
+    data_dir: Path | None = None,
+    width: int | None = None,
+    depth: int | None = None,
+    norm: str | None = None,
+    recipe: str = "plain",
+    epochs: int | None = None,
+    learning_rate: Annotated[float | None, Parameter(name=["--learning-rate", "--lr"])] = None,
+    batch_size: int | None = None,
+    momentum: float | None = None,
+    weight_decay: float | None = None,
+    schedule: Literal["constant", "cosine", "milestones"] | None = None,
+    milestones: list[int] | None = None,
+    noise: float | None = None,
+    langevin: bool | None = None,
+    sampling: Literal["shuffled", "poisson"] | None = None,
+    radius: float | None = None,
+    accumulate: int | None = None,
+    augment: bool | None = None,
+    precision: Literal["float32", "bfloat16", "float16"] | None = None,
+    channels_last: bool | None = None,
+    compile: bool | None = None,  # noqa: A002 - the option is called --compile
+    seed: int = 0,
+    record: int = 35,
+    placement: Literal["even", "log"] = "even",
+    sigma: float = 0.1,
+    checkpoint_every: int = 0,
+    keep_checkpoints: Flag = False,
+    resume: Flag = False,
+    json: Flag = False,
+) -> None:
+    """Train a model and record what each example leaves behind.
+
+    Writes a run folder: settings, weights, test accuracy after each epoch, and the trace that scores are
+    computed from. Killed at any moment, `--resume` goes on and ends with the same bits. Under torchrun the processes
+    share the work.
+
+    Example:
+
+    `remanence train --data digits --model resnet18 --width 8 --epochs 3 --record 12 --out run`
+
+    `torchrun --nproc-per-node 2 -m remanence train --data digits --model mlp --out run`
+
+    Parameters
+    ----------
+    data:
+        A data set's name (digits, fashion-mnist, cifar10, svhn) or the path of one.
+    out:
+        The run folder; new or empty, or with --resume an unfinished one.
+    model:
+        A model's name, or your own as package.module:function.
+    data_dir:
+        Where data sets lie.
+    width:
+        Width of the model, where it has one.
+    depth:
+        Depth of the model, where it has one.
+    norm:
+        batch or group, for resnet18.
+    recipe:
+        Settings to start from: plain, or paper (150 epochs, the paper's schedule); the options below change them.
+    epochs:
+        Passes over the data.
+    learning_rate:
+        At the start.
+    batch_size:
+        Examples a step.
+    momentum:
+        Of SGD.
+    weight_decay:
+        Of SGD.
+    schedule:
+        How the learning rate changes.
+    milestones:
+        Epochs at which it drops by a factor of ten.
+    noise:
+        Standard deviation of Gaussian noise on the mini-batch gradient (SGLD).
+    langevin:
+        Scale the noise as Langevin dynamics do.
+    sampling:
+        Poisson sampling with a fixed denominator is what a certificate needs.
+    radius:
+        Project the weights onto a ball.
+    accumulate:
+        Split each batch to save memory.
+    augment:
+        Random crops and flips.
+    precision:
+        Autocast.
+    channels_last:
+        Memory format of images.
+    compile:
+        Use torch.compile.
+    seed:
+        Of everything random.
+    record:
+        Checkpoints of the trace; 0 for none.
+    placement:
+        Where they fall.
+    sigma:
+        Noise to assume in the accounting when none is added.
+    checkpoint_every:
+        Steps between checkpoints of the run's state; an epoch when 0.
+    keep_checkpoints:
+        Keep them all.
+    resume:
+        Go on with an unfinished run, or start when there is none.
+    json:
+        Print the outcome as one JSON document.
+    """
+    from dataclasses import replace
+
+    from remanence.errors import UnknownNameError
+    from remanence.training import RECIPES, joined
+    from remanence.training.run import RunSettings, train_run
+
+    if recipe not in RECIPES:
+        raise UnknownNameError("recipe", recipe, RECIPES)
+    given = {
+        "epochs": epochs,
+        "learning_rate": learning_rate,
+        "batch_size": batch_size,
+        "momentum": momentum,
+        "weight_decay": weight_decay,
+        "schedule": schedule,
+        "milestones": tuple(milestones) if milestones else None,
+        "noise": noise,
+        "langevin": langevin,
+        "sampling": sampling,
+        "radius": radius,
+        "accumulate": accumulate,
+        "augment": augment,
+        "precision": precision,
+        "channels_last": channels_last,
+        "compile": compile,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    options = {
+        name: value
+        for name, value in {"width": width, "depth": depth, "norm": norm}.items()
+        if value is not None
+    }
+    settings = RunSettings(
+        data=data,
+        model=model,
+        recipe=replace(RECIPES[recipe], **changes),  # type: ignore[arg-type]
+        seed=seed,
+        model_options=options,
+        data_dir=None if data_dir is None else str(data_dir),
+        record=record,
+        placement=placement,
+        sigma=sigma,
+        checkpoint_every=checkpoint_every,
+        keep_checkpoints=keep_checkpoints,
+    )
+    with joined() as ranks, console.progress_bar(show=ranks.first) as bar:
+        task = bar.add_task("Training", total=None)
+        run = train_run(
+            settings,
+            out,
+            resume=resume,
+            ranks=ranks,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+        if not ranks.first:
+            return
+    accuracy = run.rows("measurements")[-1]["value"]
+    if json:
+        console.print_json(
+            {"run": str(out), "test_accuracy": accuracy, "digest": run.digest(), "files": run.files()}
+        )
+    else:
+        console.out.print(f"Trained: test accuracy {accuracy:.1%}. The run is in {os.fspath(out)}.")

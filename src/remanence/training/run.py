@@ -1,0 +1,192 @@
+"""A whole training run in a folder: started, killed, resumed, finished."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from remanence.data import Examples, load_dataset
+from remanence.errors import InputError, RunFolderError
+from remanence.gradients.norms import evaluating
+from remanence.models import build_model
+from remanence.storage import SEAL, Draft, Folder, atomic, open_folder, seal_in_place, to_toml, write_trace
+from remanence.storage.lock import exclusive
+from remanence.training.checkpoints import Checkpoints, write_weights
+from remanence.training.loop import Training
+from remanence.training.placement import Placement
+from remanence.training.randomness import derive_seed
+from remanence.training.ranks import ALONE, Ranks
+from remanence.training.recipe import Recipe
+from remanence.training.recorder import TRACE_FILES, Recorder
+
+_UNFINISHED = "unfinished.toml"
+Progress = Callable[[int, int], None]
+"""(steps done, steps in all) -> None."""
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a run is asked to do; written into it as config.toml.
+
+    Args:
+        data: a data set's name, or the path of one.
+        model: a model's name, or `package.module:function`.
+        recipe: how to train.
+        seed: of everything random.
+        model_options: keyword arguments of the model.
+        data_dir: where data sets lie.
+        record: checkpoints of the trace; none when 0.
+        placement: where they fall.
+        sigma: the noise to assume in the accounting when none is added.
+        checkpoint_every: steps between checkpoints of the run's state; an epoch when 0.
+        keep_checkpoints: keep them all, for a trace made afterwards.
+    """
+
+    data: str
+    model: str
+    recipe: Recipe
+    seed: int = 0
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    data_dir: str | None = None
+    record: int = 35
+    placement: Placement = "even"
+    sigma: float = 0.1
+    checkpoint_every: int = 0
+    keep_checkpoints: bool = False
+
+
+def train_run(
+    settings: RunSettings,
+    out: Path,
+    *,
+    resume: bool = False,
+    ranks: Ranks = ALONE,
+    progress: Progress = lambda done, total: None,
+) -> Folder:
+    """Train, record, and leave a sealed run in `out`.
+
+    A killed run goes on with `resume`, from its last checkpoint, and ends with the same bits as one that was never
+    disturbed. With nothing saved yet, it starts afresh.
+    """
+    if ranks.first:
+        _claim(settings, out, resume)
+    ranks.wait()
+    if (out / SEAL).exists():
+        return open_folder(out, "training")
+    with exclusive(out / f".lock-{ranks.rank}", f"Another process is training in {out}; wait for it."):
+        _train(settings, out, ranks, progress)
+    ranks.wait()
+    return open_folder(out, "training")
+
+
+def _train(settings: RunSettings, out: Path, ranks: Ranks, progress: Progress) -> None:
+    train, test = load_dataset(settings.data, settings.data_dir)
+    model = seeded_model(settings, train)
+    training = Training(model, train, settings.recipe, seed=settings.seed, ranks=ranks)
+    checkpoints = Checkpoints(out / "checkpoints", keep_all=settings.keep_checkpoints)
+    rows = checkpoints.restore(training)
+    recorder = _recorder(settings, training, out) if settings.record else None
+    every = settings.checkpoint_every or training.steps_per_epoch
+    for step in training.steps():
+        if recorder is not None:
+            recorder.step()
+        if step % training.steps_per_epoch == 0:
+            rows += _measure(model, test, step, settings.seed)
+        if step % every == 0 and ranks.first:
+            checkpoints.save(training, rows)
+        progress(step, training.total_steps)
+    if ranks.first:
+        _seal(out, settings, model, rows, recorder)
+
+
+def seeded_model(settings: RunSettings, train: Examples) -> nn.Module:
+    """The model with the initial weights that the run's seed gives it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(settings.seed, "weights"))
+        return build_model(settings.model, train, **settings.model_options)
+
+
+def _recorder(settings: RunSettings, training: Training, out: Path) -> Recorder:
+    n = len(training.examples)
+    return Recorder(
+        training.model,
+        training.examples,
+        total_steps=training.total_steps,
+        checkpoints=settings.record,
+        placement=settings.placement,
+        mechanism=settings.recipe.mechanism(n, assumed_sigma=settings.sigma, model=training.model),
+        out=out,
+        start=training.step,
+        provenance={"data": training.examples.digest(), "seed": str(settings.seed)},
+        ranks=training.ranks,
+    )
+
+
+def _measure(model: nn.Module, test: Examples, step: int, seed: int) -> list[dict[str, Any]]:
+    with evaluating(model), torch.no_grad():
+        hits = sum(
+            int((model(inputs).argmax(dim=1) == labels).sum())
+            for inputs, labels in zip(
+                torch.split(test.inputs, 1024), torch.split(test.labels, 1024), strict=True
+            )
+        )
+    return [{"metric": "accuracy", "subset": "test", "value": hits / len(test), "step": step, "seed": seed}]
+
+
+def _seal(
+    out: Path, settings: RunSettings, model: nn.Module, rows: list[dict[str, Any]], recorder: Recorder | None
+) -> None:
+    draft = Draft(out)
+    draft.config(asdict(settings))
+    write_weights(draft, model)
+    draft.rows("measurements", rows)
+    files = ["config.toml", "weights.safetensors", "measurements.jsonl"]
+    if recorder is not None:
+        write_trace(draft, recorder.trace())
+        files += TRACE_FILES
+    seal_in_place(out, "training", files)
+    if recorder is not None:
+        recorder.clear()
+    if not settings.keep_checkpoints:
+        shutil.rmtree(out / "checkpoints", ignore_errors=True)
+    (out / _UNFINISHED).unlink(missing_ok=True)
+
+
+def _claim(settings: RunSettings, out: Path, resume: bool) -> None:
+    """Make the folder this run's, or say why not. Nothing of anybody else's is touched."""
+    if out.exists() and not out.is_dir():
+        raise RunFolderError(f"{out} is a file; --out must be a folder.")
+    wanted = to_toml(asdict(settings))
+    if (out / SEAL).exists():
+        open_folder(out, "training")
+        if not resume:
+            raise RunFolderError(f"{out} holds a finished run; choose another --out. Nothing was changed.")
+        _same(tomllib.loads((out / "config.toml").read_text()), tomllib.loads(wanted), out)
+    elif (out / _UNFINISHED).exists():
+        if not resume:
+            raise RunFolderError(f"{out} holds an unfinished run; add --resume to go on with it.")
+        _same(tomllib.loads((out / _UNFINISHED).read_text()), tomllib.loads(wanted), out)
+    else:
+        if out.exists() and any(not entry.name.startswith(".") for entry in out.iterdir()):
+            raise RunFolderError(
+                f"{out} is not empty and not a run; choose another --out. Nothing was changed."
+            )
+        atomic.write_text(out / _UNFINISHED, wanted)
+
+
+def _same(found: Mapping[str, Any], wanted: Mapping[str, Any], out: Path, prefix: str = "") -> None:
+    for key in sorted(found.keys() | wanted.keys()):
+        ours, theirs = wanted.get(key), found.get(key)
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            _same(theirs, ours, out, f"{prefix}{key}.")
+        elif ours != theirs:
+            raise InputError(
+                f"{out} was begun with {prefix}{key} = {theirs}; now it is {ours}. Resume with the same settings."
+            )
