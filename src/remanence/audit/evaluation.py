@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from remanence.data import Examples, Split
 
-_BATCH = 4096
+_BATCH = 256
 
 
 @dataclass(frozen=True)
