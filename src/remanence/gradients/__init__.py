@@ -1,1 +1,13 @@
 """Per-example gradient norms of any `nn.Module`."""
+
+from remanence.gradients.engine import FallbackWarning
+from remanence.gradients.gram import example_gradients_gram
+from remanence.gradients.norms import example_gradient_norms
+from remanence.gradients.stream import dataset_gradient_norms
+
+__all__ = [
+    "FallbackWarning",
+    "dataset_gradient_norms",
+    "example_gradient_norms",
+    "example_gradients_gram",
+]

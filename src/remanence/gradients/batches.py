@@ -41,6 +41,15 @@ def size_of(inputs: Batch) -> int:
     return size
 
 
+def check_targets(targets: Batch, n: int) -> None:
+    """As many targets as inputs."""
+    for tensor in tensors_of(targets):
+        if tensor.shape[:1] != (n,):
+            raise InputError(
+                f"`targets` must have one row an example, {n} of them; got shape {tuple(tensor.shape)}."
+            )
+
+
 def rows(batch: Batch, start: int, stop: int) -> Batch:
     """The examples from `start` to `stop`, in the structure of the batch."""
     return _map(batch, lambda tensor: tensor[start:stop])

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from remanence.gradients.batches import Batch, call, rows, size_of, take, tensors_of
 from remanence.gradients.coupling import refuse_batch_statistics, refuse_coupled
-from remanence.gradients.layout import UnlaidError
+from remanence.gradients.layout import DivergedError
 from remanence.gradients.ledger import Ledger
 from remanence.gradients.losses import ExampleLoss, example_losses
 from remanence.gradients.reference import loop_squared_norms, squared_norms_of
-from remanence.gradients.watch import DivergedError, Rehearsal, Script, Watch
+from remanence.gradients.watch import Rehearsal, Script, Watch
 
 Table = dict[str, Tensor]
 
@@ -90,7 +90,7 @@ class Engine:
             refuse_batch_statistics(self.model)
             try:
                 return self._fast(inputs, targets)
-            except (DivergedError, UnlaidError) as problem:
+            except DivergedError as problem:
                 self._give_up(f"a batch takes another course than a single example ({problem})")
         return self._loop(inputs, targets)
 
@@ -123,8 +123,15 @@ class Engine:
         return table
 
     def _follow(self, script: Script, inputs: Batch, targets: Batch, scale: float) -> tuple[Tensor, Table]:
+        ledger = Ledger(self.names, size_of(inputs), self.device)
+        losses = self.follow(ledger, script, inputs, targets, scale)
+        return losses, {name: row / scale**2 for name, row in ledger.table.items()}
+
+    def follow(
+        self, ledger: Ledger, script: Script, inputs: Batch, targets: Batch, scale: float = 1.0
+    ) -> Tensor:
+        """One pass over a batch, its uses settled by the ledger; the losses."""
         n = size_of(inputs)
-        ledger = Ledger(self.names, n, self.device)
         watch = Watch(self.watched, self.frozen, script, n, ledger.arrive)
         ledger.watch = watch
         with torch.enable_grad():
@@ -135,7 +142,7 @@ class Engine:
             if losses.requires_grad:
                 torch.autograd.backward(losses, torch.full_like(losses, scale))
         ledger.finish()
-        return losses.detach(), {name: row / scale**2 for name, row in ledger.table.items()}
+        return losses.detach()
 
     def _rescued(self, script: Script, inputs: Batch, targets: Batch, table: Table) -> Table:
         """Run again, scaled, the examples whose squares left the range of float32."""

@@ -11,16 +11,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from remanence.gradients.general import General
-from remanence.gradients.layout import Layout, UnlaidError, find_layout, settle_order
+from remanence.gradients.layout import DivergedError, Layout, find_layout, settle_order
 from remanence.gradients.opened import is_composite, opened
 from remanence.gradients.rules import RULE_OF
 from remanence.gradients.use import Call, Use
 
 Script = list[Call]
-
-
-class DivergedError(Exception):
-    """A batch took another path through the code than the rehearsal did."""
 
 
 class _Mode(TorchFunctionMode):
@@ -259,6 +255,3 @@ def _kept(value: Any, inplace: bool) -> Any:
 def _is_inplace(func: Callable[..., Any]) -> bool:
     name = getattr(func, "__name__", "")
     return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
-
-
-__all__ = ["DivergedError", "Rehearsal", "Script", "UnlaidError", "Watch"]
