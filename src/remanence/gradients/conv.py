@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from remanence.gradients.conv_forms import Window, weight_squared_norms
+from remanence.gradients.linear import outer_squared_norms
 from remanence.gradients.use import Functions, Rule, Use, square_sum
 
 
@@ -85,13 +87,35 @@ class Conv(Rule):
         return total.reshape(b, *weight.shape)
 
     def squared_norms(self, use: Use, roles: tuple[str, ...]) -> dict[str, Tensor]:
-        """The bias apart, since it needs no chunks."""
+        """The cheapest exact form; the bias apart, since it needs no chunks."""
         found = {}
         if "bias" in roles:
             found["bias"] = square_sum(use.split(use.grad).flatten(3).sum((1, 3)))
         if "weight" in roles:
-            found |= super().squared_norms(use, ("weight",))
+            if self._is_plane(use):
+                found["weight"] = self._plane_norms(use)
+            else:
+                found |= super().squared_norms(use, ("weight",))
         return found
+
+    def _is_plane(self, use: Use) -> bool:
+        """Two dimensions, no groups, one image an example: what the forms for images cover."""
+        args = use.args
+        return args["weight"].dim() == 4 and args["groups"] == 1 and len(args["input"]) == use.n
+
+    def _plane_norms(self, use: Use) -> Tensor:
+        x, g, args = use.input, use.grad, use.args
+        kernel, stride, padding = args["weight"].shape[2:], args["stride"], args["padding"]
+        if tuple(kernel) == (1, 1) and not any(padding):
+            x = x[:, :, :: stride[0], :: stride[1]]
+            return outer_squared_norms(_positions(x), _positions(g))
+        window = Window(tuple(kernel), tuple(stride), tuple(padding), tuple(args["dilation"]))
+        return weight_squared_norms(x.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1), window)
+
+
+def _positions(images: Tensor) -> Tensor:
+    """[n, positions, channels]."""
+    return images.permute(0, 2, 3, 1).flatten(1, 2)
 
 
 class ConvTranspose(Conv):
@@ -99,6 +123,9 @@ class ConvTranspose(Conv):
 
     functions: ClassVar[Functions] = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
     transposed = True
+
+    def _is_plane(self, use: Use) -> bool:
+        return False
 
     def bind(  # type: ignore[override] # noqa: D102
         self,

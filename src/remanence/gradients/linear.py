@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from remanence.gradients.use import Functions, Rule, Use, chunks, square_sum
+from remanence.gradients.use import Functions, Rule, Use, chunks, square_sum, square_sum_
 
 GRAM_TRUST = 1e-3
 """Below this share of its largest possible value a Gram sum has cancelled too many digits."""
@@ -101,15 +101,15 @@ def outer_squared_norms(x: Tensor, g: Tensor) -> Tensor:
 def _materialised(x: Tensor, g: Tensor) -> Tensor:
     n, _, d = x.shape
     p = g.shape[2]
-    parts = [square_sum(torch.bmm(g[i:j].transpose(1, 2), x[i:j])) for i, j in chunks(n, d * p, x)]
+    parts = [square_sum_(torch.bmm(g[i:j].transpose(1, 2), x[i:j])) for i, j in chunks(n, d * p, x)]
     return torch.cat(parts)
 
 
 def _gram(x: Tensor, g: Tensor) -> Tensor:
     """Σ over pairs of positions of (x·x')(g·g'); examples where that cancels are materialised."""
     x_gram, g_gram = torch.bmm(x, x.transpose(1, 2)), torch.bmm(g, g.transpose(1, 2))
-    total: Tensor = torch.linalg.vecdot(x_gram.flatten(1), g_gram.flatten(1))
     largest = _trace(x_gram) * _trace(g_gram)
+    total = g_gram.mul_(x_gram).flatten(1).sum(1)
     doubtful = (total < largest * (GRAM_TRUST / x.shape[1])).nonzero().flatten()
     if doubtful.numel():
         total[doubtful] = _materialised(x[doubtful], g[doubtful])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -79,6 +80,34 @@ class BatchNorm(Affine):
     def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
         return torch.batch_norm(**{**args, "weight": None, "bias": None})
 
+    def fused(self, use: Use, anchor: Tensor, arrive: Callable[[Use], None]) -> Tensor | None:
+        """The backward pass in evaluation mode is one product with the scale; the native one does more."""
+        x = use.args["input"]
+        if x.dtype not in (torch.float32, torch.float64) or use.args["running_var"] is None:
+            return None
+        return _FixedNorm.apply(use.live_input, anchor, use, arrive)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _FixedNorm(torch.autograd.Function):
+    """BatchNorm with running statistics."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, use: Use, arrive: Callable[[Use], None]) -> Tensor:
+        ctx.use, ctx.arrive = use, arrive
+        return torch.batch_norm(**use.args)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
+        use, args = ctx.use, ctx.use.args
+        dx = None
+        if ctx.needs_input_grad[0]:
+            scale = (args["running_var"] + args["eps"]).rsqrt()
+            scale = scale if args["weight"] is None else scale * args["weight"]
+            dx = grad * scale.view(-1, *([1] * (grad.dim() - 2)))
+        use.grads[0] = grad
+        ctx.arrive(use)
+        return dx, None, None, None
+
 
 class InstanceNorm(Affine):
     """Statistics of each example's own channels, or running ones."""
@@ -126,6 +155,59 @@ class GroupNorm(Affine):
 
     def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
         return torch.group_norm(args["input"], args["num_groups"], None, None, args["eps"])
+
+    def fused(self, use: Use, anchor: Tensor, arrive: Callable[[Use], None]) -> Tensor | None:
+        """The sums that the scale and shift need are those that the input's gradient needs."""
+        x = use.args["input"]
+        whole = set(use.sources) == {"weight", "bias"} and use.args["weight"].dtype == x.dtype
+        if not whole or x.dtype not in (torch.float32, torch.float64) or len(x) != use.n or x.dim() < 3:
+            return None
+        return _GroupNorm.apply(use.live_input, anchor, use, arrive)  # type: ignore[no-any-return, no-untyped-call]
+
+    def gradients(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:
+        """From the fused node where it ran."""
+        if isinstance(use.saved, dict):
+            return {role: use.saved[role][start:stop] for role in roles}
+        return super().gradients(use, roles, start, stop)
+
+
+class _GroupNorm(torch.autograd.Function):
+    """With sums over positions s₁ = Σ g and s₂ = Σ g x of every channel, dx = a g + b x + c."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, anchor: Tensor, use: Use, arrive: Callable[[Use], None]) -> Tensor:
+        ctx.use, ctx.arrive = use, arrive
+        args, n, channels = use.args, *x.shape[:2]
+        size = x[0, 0].numel()
+        out, ctx.mean, ctx.rstd = torch.native_group_norm(
+            args["input"], args["weight"], args["bias"], n, channels, size, args["num_groups"], args["eps"]
+        )
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
+        use, x, weight = ctx.use, ctx.use.args["input"], ctx.use.args["weight"]
+        n, channels = x.shape[:2]
+        groups = use.args["num_groups"]
+        per_group = channels // groups
+        positions = tuple(range(2, x.dim()))
+        shift = grad.sum(positions)
+        scale = (grad * x).sum(positions)
+        mean, rstd = (t.repeat_interleave(per_group, 1) for t in (ctx.mean, ctx.rstd))
+        centred = scale - mean * shift
+        dx = None
+        if ctx.needs_input_grad[0]:
+            count = per_group * x[0, 0].numel()
+            by_group = (n, groups, per_group)
+            pull = (centred * weight).view(by_group).sum(2).repeat_interleave(per_group, 1)
+            push = (shift * weight).view(by_group).sum(2).repeat_interleave(per_group, 1)
+            b = -(rstd**3) * pull / count
+            c = -b * mean - rstd * push / count
+            wide = (n, channels, *([1] * len(positions)))
+            dx = torch.addcmul(c.view(wide), x, b.view(wide)).addcmul_(grad, (rstd * weight).view(wide))
+        use.grads[0], use.saved = grad, {"weight": centred * rstd, "bias": shift}
+        ctx.arrive(use)
+        return dx, None, None, None
 
 
 class LayerNorm(Affine):

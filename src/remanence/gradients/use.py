@@ -55,6 +55,8 @@ class Use:
         layout: where input and output keep them.
         sources: for each argument that is a parameter, the key of the parameter.
         grads: gradients of the outputs, filled in by the backward pass.
+        saved: what the rule wants to keep between calls.
+        live_input: the input with its graph, during the forward pass only.
     """
 
     rule: Rule
@@ -65,6 +67,7 @@ class Use:
     sources: dict[str, int]
     grads: list[Tensor | None] = field(default_factory=lambda: [None])
     saved: Any = None
+    live_input: Any = None
 
     @property
     def grad(self) -> Tensor:
@@ -146,9 +149,13 @@ def chunks(n: int, numel: int, like: Tensor) -> Iterator[tuple[int, int]]:
 
 
 def square_sum(rows: Tensor) -> Tensor:
-    """Squared Euclidean norm of each row, in one pass."""
-    flat = rows.reshape(rows.shape[0], 1, -1)
-    return torch.bmm(flat, flat.transpose(1, 2)).reshape(-1)
+    """Squared Euclidean norm of each row."""
+    return rows.reshape(rows.shape[0], -1).square().sum(1)
+
+
+def square_sum_(rows: Tensor) -> Tensor:
+    """The same for a tensor that nobody needs any more: squared in place."""
+    return rows.mul_(rows).reshape(rows.shape[0], -1).sum(1)
 
 
 def _wide(tensor: Tensor) -> Tensor:

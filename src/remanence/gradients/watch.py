@@ -73,6 +73,7 @@ class Watch(_Mode):
         frozen: the others.
         script: what the rehearsal wrote down.
         n: examples in the batch.
+        values: the watched parameters without a graph, in the memory format that suits the pass.
         arrive: called with a use as soon as its only output's gradient is there.
     """
 
@@ -82,11 +83,12 @@ class Watch(_Mode):
         frozen: Mapping[int, Tensor],
         script: Script,
         n: int,
+        values: Mapping[int, Tensor],
         arrive: Callable[[Use], None],
     ) -> None:
         super().__init__(watched, frozen)
         self.script, self.n, self.arrive = script, n, arrive
-        self.values = {key: tensor.detach() for key, tensor in watched.items()}
+        self.values = dict(values)
         self.derived: dict[int, Tensor] = {}
         self.parents: dict[int, frozenset[int]] = {key: frozenset({key}) for key in watched}
         self.uses: list[Use] = []
@@ -151,7 +153,9 @@ class Watch(_Mode):
         cut = [self.values.get(id(leaf), leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         use = self._claimed(call, leaves, cut)
         if use is not None:
+            use.live_input = self._live(call, use, leaves)
             fused = use.rule.fused(use, self.anchor, self.arrive)
+            use.live_input = None
             if fused is not None:
                 self.uses.append(use)
                 return fused
@@ -163,6 +167,10 @@ class Watch(_Mode):
         if not call.out_layouts:
             call.out_layouts = self._out_layouts(call, result)
         return self._tapped(use, result)
+
+    def _live(self, call: Call, use: Use, leaves: list[Any]) -> Tensor | None:
+        """The input as it hangs in the graph."""
+        return next((leaves[k] for k, layout in call.layouts.items() if layout is not None), None)
 
     def _claimed(self, call: Call, leaves: list[Any], cut: list[Any]) -> Use | None:
         """The use as its own rule sees it, when there is one and it covers the call."""

@@ -1,0 +1,126 @@
+"""Squared norms of a convolution's per-example weight gradients, two exact ways, channels last.
+
+The gradient of the tap (a, b) is Σₜ gₜ x_{t+(a,b)}ᵀ over output positions t. Either it is built, by one
+batched product with the unfolded input, or only its norm is: Σ over pairs of positions of (g·g') times the
+inner products of the inputs under them, which are diagonal shifts of one Gram matrix of the raw input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from remanence.gradients.use import square_sum_
+
+UNFOLDED_BYTES = 2 << 20
+"""Unfolded input at a time; more leaves the cache before the product has used it."""
+GRAM_BYTES = 2 << 20
+SHIFT_WORK = 40
+"""What shifting and adding one entry of a Gram matrix costs, in multiply-adds of a matrix product."""
+GRAM_TRUST = 1e-3
+
+
+@dataclass(frozen=True)
+class Window:
+    """The geometry of a two-dimensional convolution without groups."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+
+    def rows(self, axis: int, tap: int, size_in: int, size_out: int) -> tuple[slice, slice]:
+        """Output positions whose input under this tap lies in the image, and those inputs."""
+        shift = tap * self.dilation[axis] - self.padding[axis]
+        step = self.stride[axis]
+        low = max(0, -(shift // step)) if shift < 0 else 0
+        high = min(size_out, (size_in - 1 - shift) // step + 1)
+        if high <= low:
+            return slice(0, 0), slice(0, 0)
+        first = low * step + shift
+        return slice(low, high), slice(first, first + (high - low - 1) * step + 1, step)
+
+
+def weight_squared_norms(x: Tensor, g: Tensor, window: Window) -> Tensor:
+    """‖gradient‖² of each example for inputs [n, h, w, c] and output gradients [n, h', w', p]."""
+    return _gram(x, g, window) if _prefers_gram(x, g, window) else _unfolded(x, g, window)
+
+
+def _prefers_gram(x: Tensor, g: Tensor, window: Window) -> bool:
+    """Multiply-adds of both forms, counted."""
+    t_in, t_out = x.shape[1] * x.shape[2], g.shape[1] * g.shape[2]
+    c, p = x.shape[3], g.shape[3]
+    taps = window.kernel[0] * window.kernel[1]
+    return t_in**2 * (c + SHIFT_WORK) + t_out**2 * p < taps * t_out * c * p
+
+
+def weight_gradients(x: Tensor, g: Tensor, window: Window) -> Tensor:
+    """[n, p, kernel height · kernel width · c]: one product of gradients and unfolded inputs."""
+    return torch.bmm(g.flatten(1, 2).transpose(1, 2), _unfold(x, g.shape[1], g.shape[2], window))
+
+
+def _unfold(x: Tensor, height: int, width: int, window: Window) -> Tensor:
+    """[n, h' w', kernel · c]: the inputs under every output position."""
+    (pad_h, pad_w), (step_h, step_w), (gap_h, gap_w) = window.padding, window.stride, window.dilation
+    if pad_h or pad_w:
+        x = F.pad(x, (0, 0, pad_w, pad_w, pad_h, pad_h))
+    x = x.contiguous()
+    image, row, column, channel = x.stride()
+    shape = (x.shape[0], height, width, *window.kernel, x.shape[3])
+    strides = (image, row * step_h, column * step_w, row * gap_h, column * gap_w, channel)
+    return x.as_strided(shape, strides).reshape(x.shape[0], height * width, -1)
+
+
+def _unfolded(x: Tensor, g: Tensor, window: Window) -> Tensor:
+    taps = window.kernel[0] * window.kernel[1]
+    one = g.shape[1] * g.shape[2] * taps * x.shape[3] * x.element_size()
+    step = max(1, UNFOLDED_BYTES // one)
+    parts = [
+        square_sum_(weight_gradients(x[i : i + step], g[i : i + step], window))
+        for i in range(0, len(x), step)
+    ]
+    return torch.cat(parts)
+
+
+def _gram(x: Tensor, g: Tensor, window: Window) -> Tensor:
+    """The Gram form; examples where it cancels are unfolded instead."""
+    one = (x.shape[1] * x.shape[2]) ** 2 * x.element_size()
+    step = max(1, GRAM_BYTES // one)
+    parts, largest = [], []
+    for i in range(0, len(x), step):
+        total, bound = _gram_chunk(x[i : i + step], g[i : i + step], window)
+        parts.append(total)
+        largest.append(bound)
+    totals = torch.cat(parts)
+    doubtful = (totals < torch.cat(largest) * (GRAM_TRUST / (g.shape[1] * g.shape[2]))).nonzero().flatten()
+    if doubtful.numel():
+        totals[doubtful] = _unfolded(x[doubtful], g[doubtful], window)
+    return totals
+
+
+def _gram_chunk(x: Tensor, g: Tensor, window: Window) -> tuple[Tensor, Tensor]:
+    """The sums, and the largest that they could be had nothing cancelled."""
+    n, h, w, _ = x.shape
+    h_out, w_out = g.shape[1:3]
+    flat, grads = x.reshape(n, h * w, -1), g.reshape(n, h_out * w_out, -1)
+    gram = torch.bmm(flat, flat.transpose(1, 2))
+    under = gram.view(n, h, w, h, w)
+    down = under.new_zeros(n, h_out, w, h_out, w)
+    for tap in range(window.kernel[0]):
+        to, by = window.rows(0, tap, h, h_out)
+        down[:, to, :, to] += under[:, by, :, by]
+    across = under.new_zeros(n, h_out, w_out, h_out, w_out)
+    for tap in range(window.kernel[1]):
+        to, by = window.rows(1, tap, w, w_out)
+        across[:, :, to, :, to] += down[:, :, by, :, by]
+    pairs = across.view_as(between := torch.bmm(grads, grads.transpose(1, 2)))
+    bound = _trace(pairs) * _trace(between)
+    return pairs.mul_(between).flatten(1).sum(1), bound
+
+
+def _trace(gram: Tensor) -> Tensor:
+    trace: Tensor = gram.diagonal(dim1=1, dim2=2).sum(1)
+    return trace
