@@ -108,7 +108,7 @@ class Conv(Rule):
         kernel, stride, padding = args["weight"].shape[2:], args["stride"], args["padding"]
         if tuple(kernel) == (1, 1) and not any(padding):
             x = x[:, :, :: stride[0], :: stride[1]]
-            return outer_squared_norms(_positions(x), _positions(g))
+            return outer_squared_norms(_positions(x), _positions(g), use.shared)
         window = Window(tuple(kernel), tuple(stride), tuple(padding), tuple(args["dilation"]))
         return weight_squared_norms(x.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1), window)
 

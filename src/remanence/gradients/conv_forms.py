@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from remanence.gradients.halves import GRAM_TRUST, half_gram, matching, paired, trace
 from remanence.gradients.use import square_sum_
 
 UNFOLDED_BYTES = 2 << 20
@@ -20,7 +21,6 @@ UNFOLDED_BYTES = 2 << 20
 GRAM_BYTES = 2 << 20
 SHIFT_WORK = 40
 """What shifting and adding one entry of a Gram matrix costs, in multiply-adds of a matrix product."""
-GRAM_TRUST = 1e-3
 
 
 @dataclass(frozen=True)
@@ -57,32 +57,48 @@ def _prefers_gram(x: Tensor, g: Tensor, window: Window) -> bool:
     return t_in**2 * (c + SHIFT_WORK) + t_out**2 * p < taps * t_out * c * p
 
 
-def weight_gradients(x: Tensor, g: Tensor, window: Window) -> Tensor:
-    """[n, p, kernel height · kernel width · c]: one product of gradients and unfolded inputs."""
-    return torch.bmm(g.flatten(1, 2).transpose(1, 2), _unfold(x, g.shape[1], g.shape[2], window))
-
-
-def _unfold(x: Tensor, height: int, width: int, window: Window) -> Tensor:
-    """[n, h' w', kernel · c]: the inputs under every output position."""
-    (pad_h, pad_w), (step_h, step_w), (gap_h, gap_w) = window.padding, window.stride, window.dilation
-    if pad_h or pad_w:
-        x = F.pad(x, (0, 0, pad_w, pad_w, pad_h, pad_h))
-    x = x.contiguous()
-    image, row, column, channel = x.stride()
-    shape = (x.shape[0], height, width, *window.kernel, x.shape[3])
-    strides = (image, row * step_h, column * step_w, row * gap_h, column * gap_w, channel)
-    return x.as_strided(shape, strides).reshape(x.shape[0], height * width, -1)
-
-
 def _unfolded(x: Tensor, g: Tensor, window: Window) -> Tensor:
-    taps = window.kernel[0] * window.kernel[1]
+    """Built in chunks, squared, forgotten.
+
+    Unfolding along the width is enough where rows of output and input keep step: the inputs of a lower tap
+    are then the same rows, further down, a view.
+    """
+    lines = window.stride[0] == 1
+    taps = window.kernel[1] if lines else window.kernel[0] * window.kernel[1]
     one = g.shape[1] * g.shape[2] * taps * x.shape[3] * x.element_size()
     step = max(1, UNFOLDED_BYTES // one)
-    parts = [
-        square_sum_(weight_gradients(x[i : i + step], g[i : i + step], window))
-        for i in range(0, len(x), step)
-    ]
-    return torch.cat(parts)
+    parts = []
+    for i in range(0, len(x), step):
+        grads = g[i : i + step].flatten(1, 2).transpose(1, 2)
+        views = (_lines if lines else _patches)(x[i : i + step], g.shape[1], g.shape[2], window)
+        parts.append(sum(square_sum_(torch.bmm(grads, view)) for view in views))
+    return torch.cat(parts)  # type: ignore[arg-type]
+
+
+def _lines(x: Tensor, height: int, width: int, window: Window) -> list[Tensor]:
+    """For each tap of the kernel's height, [n, h' w', kernel width · c]."""
+    x = _padded(x, window)
+    image, row, column, channel = x.stride()
+    shape = (x.shape[0], x.shape[1], width, window.kernel[1], x.shape[3])
+    strides = (image, row, column * window.stride[1], column * window.dilation[1], channel)
+    wide = x.as_strided(shape, strides).reshape(x.shape[0], x.shape[1] * width, -1)
+    firsts = (tap * window.dilation[0] * width for tap in range(window.kernel[0]))
+    return [wide[:, first : first + height * width] for first in firsts]
+
+
+def _patches(x: Tensor, height: int, width: int, window: Window) -> list[Tensor]:
+    """[n, h' w', kernel height · kernel width · c]."""
+    x = _padded(x, window)
+    image, row, column, channel = x.stride()
+    (step_h, step_w), (gap_h, gap_w) = window.stride, window.dilation
+    shape = (x.shape[0], height, width, *window.kernel, x.shape[3])
+    strides = (image, row * step_h, column * step_w, row * gap_h, column * gap_w, channel)
+    return [x.as_strided(shape, strides).reshape(x.shape[0], height * width, -1)]
+
+
+def _padded(x: Tensor, window: Window) -> Tensor:
+    (pad_h, pad_w) = window.padding
+    return F.pad(x, (0, 0, pad_w, pad_w, pad_h, pad_h)).contiguous()
 
 
 def _gram(x: Tensor, g: Tensor, window: Window) -> Tensor:
@@ -116,11 +132,7 @@ def _gram_chunk(x: Tensor, g: Tensor, window: Window) -> tuple[Tensor, Tensor]:
     for tap in range(window.kernel[1]):
         to, by = window.rows(1, tap, w, w_out)
         across[:, :, to, :, to] += down[:, :, by, :, by]
-    pairs = across.view_as(between := torch.bmm(grads, grads.transpose(1, 2)))
-    bound = _trace(pairs) * _trace(between)
-    return pairs.mul_(between).flatten(1).sum(1), bound
-
-
-def _trace(gram: Tensor) -> Tensor:
-    trace: Tensor = gram.diagonal(dim1=1, dim2=2).sum(1)
-    return trace
+    pairs = across.view(n, h_out * w_out, h_out * w_out)
+    between = half_gram(grads)
+    bound = pairs.diagonal(dim1=1, dim2=2).sum(1) * trace(between)
+    return paired(matching(pairs, between), between), bound

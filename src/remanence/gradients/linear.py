@@ -7,10 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from remanence.gradients.halves import GRAM_TRUST, Shared, half_gram, paired, trace
 from remanence.gradients.use import Functions, Rule, Use, chunks, square_sum, square_sum_
-
-GRAM_TRUST = 1e-3
-"""Below this share of its largest possible value a Gram sum has cancelled too many digits."""
 
 
 class Linear(Rule):
@@ -53,7 +51,7 @@ class Linear(Rule):
         if "bias" in roles:
             found["bias"] = square_sum(g.sum(1)) if g.shape[1] > 1 else square_sum(g)
         if "weight" in roles:
-            found["weight"] = outer_squared_norms(x, g)
+            found["weight"] = outer_squared_norms(x, g, use.shared)
         return found
 
 
@@ -87,15 +85,16 @@ class Product(Linear):
         return torch.bmm(x.transpose(1, 2), g)
 
 
-def outer_squared_norms(x: Tensor, g: Tensor) -> Tensor:
+def outer_squared_norms(x: Tensor, g: Tensor, shared: Shared) -> Tensor:
     """‖Σₜ gₜ xₜᵀ‖² of each example for x [n, t, d] and g [n, t, p]."""
     t, d = x.shape[1:]
     p = g.shape[2]
     if t == 1:
         return square_sum(x) * square_sum(g)
-    if t * (d + p) >= d * p:
+    # a Gram matrix is symmetric: about half of t² entries are computed
+    if t * (d + p) * 0.6 >= d * p:
         return _materialised(x, g)
-    return _gram(x, g)
+    return _gram(x, g, shared)
 
 
 def _materialised(x: Tensor, g: Tensor) -> Tensor:
@@ -105,17 +104,12 @@ def _materialised(x: Tensor, g: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def _gram(x: Tensor, g: Tensor) -> Tensor:
+def _gram(x: Tensor, g: Tensor, shared: Shared) -> Tensor:
     """Σ over pairs of positions of (x·x')(g·g'); examples where that cancels are materialised."""
-    x_gram, g_gram = torch.bmm(x, x.transpose(1, 2)), torch.bmm(g, g.transpose(1, 2))
-    largest = _trace(x_gram) * _trace(g_gram)
-    total = g_gram.mul_(x_gram).flatten(1).sum(1)
+    x_gram, g_gram = shared.gram(x), half_gram(g)
+    largest = trace(x_gram) * trace(g_gram)
+    total = paired(x_gram, g_gram)
     doubtful = (total < largest * (GRAM_TRUST / x.shape[1])).nonzero().flatten()
     if doubtful.numel():
         total[doubtful] = _materialised(x[doubtful], g[doubtful])
     return total
-
-
-def _trace(gram: Tensor) -> Tensor:
-    trace: Tensor = gram.diagonal(dim1=1, dim2=2).sum(1)
-    return trace

@@ -37,6 +37,8 @@ class Affine(Rule):
 
     def gradients(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:
         """Two reductions."""
+        if isinstance(use.saved, dict):
+            return self._fused_gradients(use, roles, start, stop)
         g = use.split(use.grad)[start:stop]
         found = {}
         if "weight" in roles:
@@ -46,6 +48,10 @@ class Affine(Rule):
         if "bias" in roles:
             found["bias"] = self._reduce(g, use.shape("bias"))
         return found
+
+    def _fused_gradients(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:
+        """What the rule's own node left: sums for every image, added up over those of one example."""
+        return {role: use.split(use.saved[role])[start:stop].sum(1) for role in roles}
 
     def _reduce(self, values: Tensor, shape: torch.Size) -> Tensor:
         """[n, one, ...] summed down to [n, *shape]."""
@@ -99,11 +105,18 @@ class _FixedNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
         use, args = ctx.use, ctx.use.args
+        positions = tuple(range(2, grad.dim()))
+        spread = (args["running_var"] + args["eps"]).rsqrt()
         dx = None
         if ctx.needs_input_grad[0]:
-            scale = (args["running_var"] + args["eps"]).rsqrt()
-            scale = scale if args["weight"] is None else scale * args["weight"]
-            dx = grad * scale.view(-1, *([1] * (grad.dim() - 2)))
+            scale = spread if args["weight"] is None else spread * args["weight"]
+            dx = grad * scale.view(-1, *([1] * len(positions)))
+        mean = args["running_mean"].view(-1, *([1] * len(positions)))
+        # sums over positions of each image; the rule adds up those of one example
+        use.saved = {"bias": grad.sum(positions) if positions else grad}
+        if "weight" in use.sources:
+            product = (args["input"] - mean).mul_(grad)
+            use.saved["weight"] = (product.sum(positions) if positions else product) * spread
         use.grads[0] = grad
         ctx.arrive(use)
         return dx, None, None, None
@@ -160,15 +173,9 @@ class GroupNorm(Affine):
         """The sums that the scale and shift need are those that the input's gradient needs."""
         x = use.args["input"]
         whole = set(use.sources) == {"weight", "bias"} and use.args["weight"].dtype == x.dtype
-        if not whole or x.dtype not in (torch.float32, torch.float64) or len(x) != use.n or x.dim() < 3:
+        if not whole or x.dtype not in (torch.float32, torch.float64) or x.dim() < 3:
             return None
         return _GroupNorm.apply(use.live_input, anchor, use, arrive)  # type: ignore[no-any-return, no-untyped-call]
-
-    def gradients(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:
-        """From the fused node where it ran."""
-        if isinstance(use.saved, dict):
-            return {role: use.saved[role][start:stop] for role in roles}
-        return super().gradients(use, roles, start, stop)
 
 
 class _GroupNorm(torch.autograd.Function):

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from remanence.gradients.halves import Shared
 from remanence.gradients.layout import Layout
 
 Functions = tuple[Callable[..., Any], ...]
@@ -56,6 +57,7 @@ class Use:
         sources: for each argument that is a parameter, the key of the parameter.
         grads: gradients of the outputs, filled in by the backward pass.
         saved: what the rule wants to keep between calls.
+        shared: Gram matrices that neighbouring uses have in common.
         live_input: the input with its graph, during the forward pass only.
     """
 
@@ -68,6 +70,7 @@ class Use:
     grads: list[Tensor | None] = field(default_factory=lambda: [None])
     saved: Any = None
     live_input: Any = None
+    shared: Shared = field(default_factory=Shared)
 
     @property
     def grad(self) -> Tensor:

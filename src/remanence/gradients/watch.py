@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from remanence.gradients.general import General
+from remanence.gradients.halves import Shared
 from remanence.gradients.layout import DivergedError, Layout, find_layout, settle_order
 from remanence.gradients.opened import is_composite, opened
 from remanence.gradients.rules import RULE_OF
@@ -95,6 +96,7 @@ class Watch(_Mode):
         self.cursor = 0
         self.anchor = torch.zeros((), requires_grad=True)
         self.general = General()
+        self.shared = Shared()
 
     def visit(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Let calls without parameters pass; sort the others into inspections, derived tensors and uses."""
@@ -186,7 +188,7 @@ class Watch(_Mode):
         if len(sources) != wanted:
             return None
         kept = {name: _kept(value, inplace=False) for name, value in bound.items()}
-        use = Use(rule, call, kept, self.n, places.pop(), sources)
+        use = Use(rule, call, kept, self.n, places.pop(), sources, shared=self.shared)
         return use if rule.claims(use) else None
 
     def _generic(self, call: Call, leaves: list[Any], cut: list[Any]) -> Use:
