@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from remanence.gradients import dataset_gradient_norms as dataset_gradient_norms
     from remanence.gradients import example_gradient_norms as example_gradient_norms
     from remanence.gradients import example_gradients_gram as example_gradients_gram
+    from remanence.gradients import norms_in_flight as norms_in_flight
     from remanence.theory.privacy_loss import privacy_loss as privacy_loss
     from remanence.theory.privacy_loss import privacy_losses as privacy_losses
     from remanence.theory.privacy_loss import worst_case_loss as worst_case_loss
@@ -50,6 +51,7 @@ _HOME = {
         "dataset_gradient_norms",
         "example_gradient_norms",
         "example_gradients_gram",
+        "norms_in_flight",
     ),
     "remanence.types": ("Bound", "ForgetSet", "Measurement", "Mechanism", "NormTrace", "Scores", "Status"),
 }

@@ -7,7 +7,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from remanence.gradients.conv_forms import Window, weight_squared_norms
+from remanence.gradients.conv_forms import (
+    Window,
+    prefers_gram,
+    weight_squared_norms,
+    weight_squared_norms_and_sum,
+)
 from remanence.gradients.linear import outer_squared_norms
 from remanence.gradients.use import Functions, Rule, Use, square_sum
 
@@ -98,6 +103,29 @@ class Conv(Rule):
                 found |= super().squared_norms(use, ("weight",))
         return found
 
+    def shares(self, use: Use) -> bool:
+        """Where the gradients are unfolded and built."""
+        if not self._is_plane(use) or tuple(use.shape("weight")[2:]) == (1, 1) or "weight" not in use.sources:
+            return False
+        x, weight, window = use.input, use.args["weight"], self._window(use)
+        sides = [window.size_out(axis, x.shape[2 + axis]) for axis in (0, 1)]
+        return not prefers_gram(x.shape[2:], sides, x.shape[1], weight.shape[0], window)
+
+    def norms_and_sums(self, use: Use, roles: tuple[str, ...]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """From the same chunks."""
+        x, g = (t.permute(0, 2, 3, 1) for t in (use.input, use.grad))
+        norms, sums = {}, {}
+        if "bias" in roles:
+            bias = use.grad.flatten(2).sum(2)
+            norms["bias"], sums["bias"] = square_sum(bias), bias.sum(0)
+        norms["weight"], sums["weight"] = weight_squared_norms_and_sum(x, g, self._window(use))
+        return norms, sums
+
+    def _window(self, use: Use) -> Window:
+        args = use.args
+        shape = tuple(args["weight"].shape[2:])
+        return Window(shape, tuple(args["stride"]), tuple(args["padding"]), tuple(args["dilation"]))
+
     def _is_plane(self, use: Use) -> bool:
         """Two dimensions, no groups, one image an example: what the forms for images cover."""
         args = use.args
@@ -105,12 +133,10 @@ class Conv(Rule):
 
     def _plane_norms(self, use: Use) -> Tensor:
         x, g, args = use.input, use.grad, use.args
-        kernel, stride, padding = args["weight"].shape[2:], args["stride"], args["padding"]
-        if tuple(kernel) == (1, 1) and not any(padding):
-            x = x[:, :, :: stride[0], :: stride[1]]
+        if tuple(args["weight"].shape[2:]) == (1, 1) and not any(args["padding"]):
+            x = x[:, :, :: args["stride"][0], :: args["stride"][1]]
             return outer_squared_norms(_positions(x), _positions(g), use.shared)
-        window = Window(tuple(kernel), tuple(stride), tuple(padding), tuple(args["dilation"]))
-        return weight_squared_norms(x.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1), window)
+        return weight_squared_norms(x.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1), self._window(use))
 
 
 def _positions(images: Tensor) -> Tensor:

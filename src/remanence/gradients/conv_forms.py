@@ -7,6 +7,7 @@ inner products of the inputs under them, which are diagonal shifts of one Gram m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +33,11 @@ class Window:
     padding: tuple[int, int]
     dilation: tuple[int, int]
 
+    def size_out(self, axis: int, size_in: int) -> int:
+        """Output positions along an axis."""
+        reach = self.dilation[axis] * (self.kernel[axis] - 1) + 1
+        return (size_in + 2 * self.padding[axis] - reach) // self.stride[axis] + 1
+
     def rows(self, axis: int, tap: int, size_in: int, size_out: int) -> tuple[slice, slice]:
         """Output positions whose input under this tap lies in the image, and those inputs."""
         shift = tap * self.dilation[axis] - self.padding[axis]
@@ -46,19 +52,31 @@ class Window:
 
 def weight_squared_norms(x: Tensor, g: Tensor, window: Window) -> Tensor:
     """‖gradient‖² of each example for inputs [n, h, w, c] and output gradients [n, h', w', p]."""
-    return _gram(x, g, window) if _prefers_gram(x, g, window) else _unfolded(x, g, window)
+    if prefers_gram(x.shape[1:3], g.shape[1:3], x.shape[3], g.shape[3], window):
+        return _gram(x, g, window)
+    return _unfolded(x, g, window)
 
 
-def _prefers_gram(x: Tensor, g: Tensor, window: Window) -> bool:
+def weight_squared_norms_and_sum(x: Tensor, g: Tensor, window: Window) -> tuple[Tensor, Tensor]:
+    """The squared norms, and the batch's weight gradient [p, c, kernel height, kernel width]."""
+    (height, width), c, p = window.kernel, x.shape[3], g.shape[3]
+    blocks = height if window.stride[0] == 1 else 1
+    total = x.new_zeros(blocks, p, height // blocks * width * c)
+    norms = _unfolded(x, g, window, total)
+    if blocks > 1:
+        return norms, total.view(height, p, width, c).permute(1, 3, 0, 2)
+    return norms, total.view(p, height, width, c).permute(0, 3, 1, 2)
+
+
+def prefers_gram(sides_in: Sequence[int], sides_out: Sequence[int], c: int, p: int, window: Window) -> bool:
     """Multiply-adds of both forms, counted."""
-    t_in, t_out = x.shape[1] * x.shape[2], g.shape[1] * g.shape[2]
-    c, p = x.shape[3], g.shape[3]
+    t_in, t_out = sides_in[0] * sides_in[1], sides_out[0] * sides_out[1]
     taps = window.kernel[0] * window.kernel[1]
     return t_in**2 * (c + SHIFT_WORK) + t_out**2 * p < taps * t_out * c * p
 
 
-def _unfolded(x: Tensor, g: Tensor, window: Window) -> Tensor:
-    """Built in chunks, squared, forgotten.
+def _unfolded(x: Tensor, g: Tensor, window: Window, total: Tensor | None = None) -> Tensor:
+    """Built in chunks, squared, forgotten; or first added to `total` [kernel heights, p, rest].
 
     Unfolding along the width is enough where rows of output and input keep step: the inputs of a lower tap
     are then the same rows, further down, a view.
@@ -71,7 +89,11 @@ def _unfolded(x: Tensor, g: Tensor, window: Window) -> Tensor:
     for i in range(0, len(x), step):
         grads = g[i : i + step].flatten(1, 2).transpose(1, 2)
         views = (_lines if lines else _patches)(x[i : i + step], g.shape[1], g.shape[2], window)
-        parts.append(sum(square_sum_(torch.bmm(grads, view)) for view in views))
+        built = [torch.bmm(grads, view) for view in views]
+        if total is not None:
+            for k, gradient in enumerate(built):
+                total[k] += gradient.sum(0)
+        parts.append(sum(square_sum_(gradient) for gradient in built))
     return torch.cat(parts)  # type: ignore[arg-type]
 
 

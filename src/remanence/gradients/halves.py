@@ -60,12 +60,14 @@ def trace(half: Half) -> Tensor:
     return total
 
 
-def paired(left: Half, right: Half) -> Tensor:
-    """Σ of products of entries, those off the diagonal blocks twice; `right` is overwritten."""
-    total: Tensor | int = 0
-    for a, b in zip(left, right, strict=True):
-        product = b.mul_(a)
-        r = product.shape[1]
-        total = total + 2 * product.flatten(1).sum(1) - product[:, :, :r].sum((1, 2))
-    assert isinstance(total, Tensor)  # a Gram matrix has at least one block
+def entries_sum(half: Half) -> Tensor:
+    """Sum of all entries, those off the diagonal blocks counted twice."""
+    total: Tensor = sum(  # type: ignore[assignment]
+        2 * block.flatten(1).sum(1) - block[:, :, : block.shape[1]].sum((1, 2)) for block in half
+    )
     return total
+
+
+def paired(left: Half, right: Half) -> Tensor:
+    """Σ of products of entries of two matrices; `right` is overwritten."""
+    return entries_sum([b.mul_(a) for a, b in zip(left, right, strict=True)])

@@ -29,14 +29,25 @@ class Ledger:
 
     def arrive(self, use: Use) -> None:
         """Settle what can be settled now, and let go of the activations if nothing is left to do."""
-        alone = self._lone_sources()
+        alone = self.lone_sources()
         roles = tuple(role for role, source in use.sources.items() if source in alone)
         if roles:
-            for role, values in use.rule.squared_norms(use, roles).items():
-                self._add(use.sources[role], values)
+            values = use.rule.squared_norms(use, roles)
+            for role in roles:
+                self.table[self.names[use.sources[role]]] += values[role].clamp_min(0)
             use.sources = {role: source for role, source in use.sources.items() if source not in alone}
         if not use.sources:
             use.release()
+
+    def settle(self, use: Use) -> dict[str, Tensor]:
+        """Settle a use whose rule also yields the batch's gradient, and return that."""
+        roles = tuple(use.sources)
+        values, summed = use.rule.norms_and_sums(use, roles)
+        for role in roles:
+            self.table[self.names[use.sources[role]]] += values[role].clamp_min(0)
+        use.sources = {}
+        use.release()
+        return summed
 
     def finish(self) -> None:
         """Settle everything that was held."""
@@ -49,7 +60,8 @@ class Ledger:
     def _uses_of(self, parameters: set[int], held: list[Use]) -> list[Use]:
         return [use for use in held if any(self._roots(s) & parameters for s in use.sources.values())]
 
-    def _lone_sources(self) -> set[int]:
+    def lone_sources(self) -> set[int]:
+        """Parameters with a single use, nothing derived from them."""
         if self._alone is None:
             counts = Counter(
                 root for use in self.watch.uses for s in use.sources.values() for root in self._roots(s)
@@ -91,7 +103,7 @@ class Ledger:
                 source = use.sources[role]
                 totals[source] = totals[source] + gradient if source in totals else gradient
         return self._pulled_back(
-            {key: self.watch.watched[key] for key in self.names if key in parameters}, totals
+            {key: self.watch.roots[key] for key in self.names if key in parameters}, totals
         )
 
     def _pulled_back(self, parameters: dict[int, Tensor], totals: dict[int, Tensor]) -> dict[int, Tensor]:
@@ -107,9 +119,6 @@ class Ledger:
             if gradient is not None:
                 found[key] = found[key] + gradient if key in found else gradient
         return found
-
-    def _add(self, source: int, values: Tensor) -> None:
-        self.table[self.names[source]] += values.clamp_min(0)
 
 
 def _batched_vjp(

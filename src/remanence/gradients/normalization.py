@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -86,24 +86,33 @@ class BatchNorm(Affine):
     def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
         return torch.batch_norm(**{**args, "weight": None, "bias": None})
 
-    def fused(self, use: Use, anchor: Tensor, arrive: Callable[[Use], None]) -> Tensor | None:
+    def fused(
+        self,
+        use: Use,
+        live: Tensor,
+        anchor: Tensor,
+        arrive: Callable[[Use], None],
+        parameters: Sequence[Tensor] = (),
+    ) -> Tensor | None:
         """The backward pass in evaluation mode is one product with the scale; the native one does more."""
         x = use.args["input"]
         if x.dtype not in (torch.float32, torch.float64) or use.args["running_var"] is None:
             return None
-        return _FixedNorm.apply(use.live_input, anchor, use, arrive)  # type: ignore[no-any-return, no-untyped-call]
+        return _FixedNorm.apply(live, anchor, use, arrive, *parameters)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _FixedNorm(torch.autograd.Function):
     """BatchNorm with running statistics."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, anchor: Tensor, use: Use, arrive: Callable[[Use], None]) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, anchor: Tensor, use: Use, arrive: Callable[[Use], None], *parameters: Tensor
+    ) -> Tensor:
         ctx.use, ctx.arrive = use, arrive
         return torch.batch_norm(**use.args)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         use, args = ctx.use, ctx.use.args
         positions = tuple(range(2, grad.dim()))
         spread = (args["running_var"] + args["eps"]).rsqrt()
@@ -117,9 +126,17 @@ class _FixedNorm(torch.autograd.Function):
         if "weight" in use.sources:
             product = (args["input"] - mean).mul_(grad)
             use.saved["weight"] = (product.sum(positions) if positions else product) * spread
-        use.grads[0] = grad
-        ctx.arrive(use)
-        return dx, None, None, None
+        return dx, None, None, None, *_delivered(ctx, grad)
+
+
+def _delivered(ctx: Any, grad: Tensor) -> list[Tensor]:
+    """Hand the use on, and return what the parameters that came as inputs get: sums over all examples."""
+    use = ctx.use
+    wanted = ctx.needs_input_grad[4:]
+    sums = [use.saved[role].sum(0) for role, _ in zip(use.sources, wanted, strict=False)]
+    use.grads[0] = grad
+    ctx.arrive(use)
+    return sums
 
 
 class InstanceNorm(Affine):
@@ -169,20 +186,29 @@ class GroupNorm(Affine):
     def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
         return torch.group_norm(args["input"], args["num_groups"], None, None, args["eps"])
 
-    def fused(self, use: Use, anchor: Tensor, arrive: Callable[[Use], None]) -> Tensor | None:
+    def fused(
+        self,
+        use: Use,
+        live: Tensor,
+        anchor: Tensor,
+        arrive: Callable[[Use], None],
+        parameters: Sequence[Tensor] = (),
+    ) -> Tensor | None:
         """The sums that the scale and shift need are those that the input's gradient needs."""
         x = use.args["input"]
         whole = set(use.sources) == {"weight", "bias"} and use.args["weight"].dtype == x.dtype
         if not whole or x.dtype not in (torch.float32, torch.float64) or x.dim() < 3:
             return None
-        return _GroupNorm.apply(use.live_input, anchor, use, arrive)  # type: ignore[no-any-return, no-untyped-call]
+        return _GroupNorm.apply(live, anchor, use, arrive, *parameters)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _GroupNorm(torch.autograd.Function):
     """With sums over positions s₁ = Σ g and s₂ = Σ g x of every channel, dx = a g + b x + c."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, anchor: Tensor, use: Use, arrive: Callable[[Use], None]) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, anchor: Tensor, use: Use, arrive: Callable[[Use], None], *parameters: Tensor
+    ) -> Tensor:
         ctx.use, ctx.arrive = use, arrive
         args, n, channels = use.args, *x.shape[:2]
         size = x[0, 0].numel()
@@ -192,7 +218,7 @@ class _GroupNorm(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         use, x, weight = ctx.use, ctx.use.args["input"], ctx.use.args["weight"]
         n, channels = x.shape[:2]
         groups = use.args["num_groups"]
@@ -212,9 +238,8 @@ class _GroupNorm(torch.autograd.Function):
             c = -b * mean - rstd * push / count
             wide = (n, channels, *([1] * len(positions)))
             dx = torch.addcmul(c.view(wide), x, b.view(wide)).addcmul_(grad, (rstd * weight).view(wide))
-        use.grads[0], use.saved = grad, {"weight": centred * rstd, "bias": shift}
-        ctx.arrive(use)
-        return dx, None, None, None
+        use.saved = {"weight": centred * rstd, "bias": shift}
+        return dx, None, None, None, *_delivered(ctx, grad)
 
 
 class LayerNorm(Affine):
