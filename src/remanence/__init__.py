@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from remanence.errors import RemanenceError as RemanenceError
     from remanence.errors import RunFolderError as RunFolderError
     from remanence.errors import UnknownNameError as UnknownNameError
-    from remanence.gradients.norms import example_gradient_norms as example_gradient_norms
+    from remanence.gradients import FallbackWarning as FallbackWarning
+    from remanence.gradients import dataset_gradient_norms as dataset_gradient_norms
+    from remanence.gradients import example_gradient_norms as example_gradient_norms
+    from remanence.gradients import example_gradients_gram as example_gradients_gram
+    from remanence.gradients import norms_in_flight as norms_in_flight
     from remanence.theory.privacy_loss import privacy_loss as privacy_loss
     from remanence.theory.privacy_loss import privacy_losses as privacy_losses
     from remanence.theory.privacy_loss import worst_case_loss as worst_case_loss
@@ -42,7 +46,13 @@ _HOME = {
     ),
     "remanence.theory.privacy_loss": ("privacy_loss", "privacy_losses", "worst_case_loss"),
     "remanence.theory.sampled_gaussian": ("log_moment",),
-    "remanence.gradients.norms": ("example_gradient_norms",),
+    "remanence.gradients": (
+        "FallbackWarning",
+        "dataset_gradient_norms",
+        "example_gradient_norms",
+        "example_gradients_gram",
+        "norms_in_flight",
+    ),
     "remanence.types": ("Bound", "ForgetSet", "Measurement", "Mechanism", "NormTrace", "Scores", "Status"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -41,14 +41,23 @@ def size_of(inputs: Batch) -> int:
     return size
 
 
+def check_targets(targets: Batch, n: int) -> None:
+    """As many targets as inputs."""
+    for tensor in tensors_of(targets):
+        if tensor.shape[:1] != (n,):
+            raise InputError(
+                f"`targets` must have one row an example, {n} of them; got shape {tuple(tensor.shape)}."
+            )
+
+
 def rows(batch: Batch, start: int, stop: int) -> Batch:
     """The examples from `start` to `stop`, in the structure of the batch."""
-    return _map(batch, lambda tensor: tensor[start:stop])
+    return mapped(batch, lambda tensor: tensor[start:stop])
 
 
 def take(batch: Batch, index: Tensor) -> Batch:
     """The examples at these positions."""
-    return _map(batch, lambda tensor: tensor[index])
+    return mapped(batch, lambda tensor: tensor[index])
 
 
 def placed(batch: Batch, model: nn.Module, dtype: torch.dtype | None = None) -> Batch:
@@ -60,7 +69,7 @@ def placed(batch: Batch, model: nn.Module, dtype: torch.dtype | None = None) -> 
         cast = dtype if dtype is not None and tensor.is_floating_point() else None
         return tensor.detach().to(device=device, dtype=cast)
 
-    return _map(batch, place)
+    return mapped(batch, place)
 
 
 def call(model: nn.Module, inputs: Batch) -> Any:
@@ -72,11 +81,12 @@ def call(model: nn.Module, inputs: Batch) -> Any:
     return model(inputs)
 
 
-def _map(batch: Batch, change: Any) -> Batch:
+def mapped(batch: Batch, change: Any) -> Batch:
+    """The batch with every tensor changed."""
     if isinstance(batch, Tensor):
         return change(batch)
     if isinstance(batch, Mapping):
-        return {key: _map(value, change) for key, value in batch.items()}
+        return {key: mapped(value, change) for key, value in batch.items()}
     if isinstance(batch, (tuple, list)):
-        return type(batch)(_map(value, change) for value in batch)
+        return type(batch)(mapped(value, change) for value in batch)
     return batch

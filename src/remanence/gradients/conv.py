@@ -7,6 +7,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from remanence.gradients.conv_forms import (
+    Window,
+    prefers_gram,
+    weight_squared_norms,
+    weight_squared_norms_and_sum,
+)
+from remanence.gradients.linear import outer_squared_norms
 from remanence.gradients.use import Functions, Rule, Use, square_sum
 
 
@@ -85,13 +92,56 @@ class Conv(Rule):
         return total.reshape(b, *weight.shape)
 
     def squared_norms(self, use: Use, roles: tuple[str, ...]) -> dict[str, Tensor]:
-        """The bias apart, since it needs no chunks."""
+        """The cheapest exact form; the bias apart, since it needs no chunks."""
         found = {}
         if "bias" in roles:
             found["bias"] = square_sum(use.split(use.grad).flatten(3).sum((1, 3)))
         if "weight" in roles:
-            found |= super().squared_norms(use, ("weight",))
+            if self._is_plane(use):
+                found["weight"] = self._plane_norms(use)
+            else:
+                found |= super().squared_norms(use, ("weight",))
         return found
+
+    def shares(self, use: Use) -> bool:
+        """Where the gradients are unfolded and built."""
+        if not self._is_plane(use) or tuple(use.shape("weight")[2:]) == (1, 1) or "weight" not in use.sources:
+            return False
+        x, weight, window = use.input, use.args["weight"], self._window(use)
+        sides = [window.size_out(axis, x.shape[2 + axis]) for axis in (0, 1)]
+        return not prefers_gram(x.shape[2:], sides, x.shape[1], weight.shape[0], window)
+
+    def norms_and_sums(self, use: Use, roles: tuple[str, ...]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """From the same chunks."""
+        x, g = (t.permute(0, 2, 3, 1) for t in (use.input, use.grad))
+        norms, sums = {}, {}
+        if "bias" in roles:
+            bias = use.grad.flatten(2).sum(2)
+            norms["bias"], sums["bias"] = square_sum(bias), bias.sum(0)
+        norms["weight"], sums["weight"] = weight_squared_norms_and_sum(x, g, self._window(use))
+        return norms, sums
+
+    def _window(self, use: Use) -> Window:
+        args = use.args
+        shape = tuple(args["weight"].shape[2:])
+        return Window(shape, tuple(args["stride"]), tuple(args["padding"]), tuple(args["dilation"]))
+
+    def _is_plane(self, use: Use) -> bool:
+        """Two dimensions, no groups, one image an example: what the forms for images cover."""
+        args = use.args
+        return args["weight"].dim() == 4 and args["groups"] == 1 and len(args["input"]) == use.n
+
+    def _plane_norms(self, use: Use) -> Tensor:
+        x, g, args = use.input, use.grad, use.args
+        if tuple(args["weight"].shape[2:]) == (1, 1) and not any(args["padding"]):
+            x = x[:, :, :: args["stride"][0], :: args["stride"][1]]
+            return outer_squared_norms(_positions(x), _positions(g), use.shared)
+        return weight_squared_norms(x.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1), self._window(use))
+
+
+def _positions(images: Tensor) -> Tensor:
+    """[n, positions, channels]."""
+    return images.permute(0, 2, 3, 1).flatten(1, 2)
 
 
 class ConvTranspose(Conv):
@@ -99,6 +149,9 @@ class ConvTranspose(Conv):
 
     functions: ClassVar[Functions] = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
     transposed = True
+
+    def _is_plane(self, use: Use) -> bool:
+        return False
 
     def bind(  # type: ignore[override] # noqa: D102
         self,

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from remanence.gradients.batches import Batch, call, rows, size_of, take, tensors_of
 from remanence.gradients.coupling import refuse_batch_statistics, refuse_coupled
-from remanence.gradients.layout import UnlaidError
+from remanence.gradients.formats import Formats, has_planes
+from remanence.gradients.layout import DivergedError
 from remanence.gradients.ledger import Ledger
 from remanence.gradients.losses import ExampleLoss, example_losses
 from remanence.gradients.reference import loop_squared_norms, squared_norms_of
-from remanence.gradients.watch import DivergedError, Rehearsal, Script, Watch
+from remanence.gradients.watch import Rehearsal, Script, Watch
 
 Table = dict[str, Tensor]
 
@@ -83,6 +84,7 @@ class Engine:
         self.frozen = {id(p): p for p in others}
         anchor = next(iter(self.parameters.values()))
         self.device, self.dtype = anchor.device, self.autocast or anchor.dtype
+        self.formats = Formats(self.device.type == "cpu" and has_planes(self.model))
 
     def squared_norms(self, inputs: Batch, targets: Batch) -> Table:
         """Squared gradient norms of a batch's examples by parameter."""
@@ -90,7 +92,7 @@ class Engine:
             refuse_batch_statistics(self.model)
             try:
                 return self._fast(inputs, targets)
-            except (DivergedError, UnlaidError) as problem:
+            except DivergedError as problem:
                 self._give_up(f"a batch takes another course than a single example ({problem})")
         return self._loop(inputs, targets)
 
@@ -113,7 +115,7 @@ class Engine:
         if size_of(inputs) == 1 and not rehearsed.checked:
             # one example shows no batch dimension, and its rehearsal was the answer
             return self._loop(inputs, targets)
-        losses, table = self._follow(rehearsed.script, inputs, targets, 1.0)
+        losses, table = self._first(rehearsed, inputs, targets)
         table = self._rescued(rehearsed.script, inputs, targets, table)
         if not rehearsed.checked:
             rehearsed.checked = True
@@ -122,10 +124,28 @@ class Engine:
                 return self.squared_norms(inputs, targets)
         return table
 
+    def _first(self, rehearsed: Rehearsed, inputs: Batch, targets: Batch) -> tuple[Tensor, Table]:
+        """Channels last where that is faster, unless the model's code cannot take it (a `view`, say)."""
+        try:
+            return self._follow(rehearsed.script, inputs, targets, 1.0)
+        except RuntimeError:
+            if rehearsed.checked or not self.formats.last:
+                raise
+            self.formats = Formats(last=False)
+            return self._follow(rehearsed.script, inputs, targets, 1.0)
+
     def _follow(self, script: Script, inputs: Batch, targets: Batch, scale: float) -> tuple[Tensor, Table]:
+        ledger = Ledger(self.names, size_of(inputs), self.device)
+        losses = self.follow(ledger, script, inputs, targets, scale)
+        return losses, {name: row / scale**2 for name, row in ledger.table.items()}
+
+    def follow(
+        self, ledger: Ledger, script: Script, inputs: Batch, targets: Batch, scale: float = 1.0
+    ) -> Tensor:
+        """One pass over a batch, its uses settled by the ledger; the losses."""
         n = size_of(inputs)
-        ledger = Ledger(self.names, n, self.device)
-        watch = Watch(self.watched, self.frozen, script, n, ledger.arrive)
+        inputs = self.formats.inputs(inputs)
+        watch = Watch(self.watched, self.frozen, script, n, self.formats.values(self.watched), ledger.arrive)
         ledger.watch = watch
         with torch.enable_grad():
             with self._casting(), watch:
@@ -135,7 +155,7 @@ class Engine:
             if losses.requires_grad:
                 torch.autograd.backward(losses, torch.full_like(losses, scale))
         ledger.finish()
-        return losses.detach(), {name: row / scale**2 for name, row in ledger.table.items()}
+        return losses.detach()
 
     def _rescued(self, script: Script, inputs: Batch, targets: Batch, table: Table) -> Table:
         """Run again, scaled, the examples whose squares left the range of float32."""

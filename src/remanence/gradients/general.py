@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from remanence.gradients.layout import DivergedError
 from remanence.gradients.use import Rule, Use
 
 
@@ -29,7 +30,11 @@ class General(Rule):
                 return self._mapped(use, roles, start, stop)
             except (RuntimeError, NotImplementedError, ValueError, TypeError):
                 self.loops.add(use.call.func)
-        singles = [self._single(use, roles, i) for i in range(start, stop)]
+        try:
+            singles = [self._single(use, roles, i) for i in range(start, stop)]
+        except RuntimeError as problem:
+            name = getattr(use.call.func, "__name__", use.call.func)
+            raise DivergedError(f"{name} cannot be taken apart into examples") from problem
         return {role: torch.stack([single[role] for single in singles]) for role in roles}
 
     def _mapped(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:

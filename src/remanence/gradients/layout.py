@@ -9,8 +9,15 @@ import torch
 from torch import Tensor
 
 
-class UnlaidError(Exception):
-    """A tensor whose examples are not along one dimension; the caller falls back."""
+class DivergedError(Exception):
+    """A batch took another way through the code than a single example; the caller falls back to the loop."""
+
+
+class UnlaidError(DivergedError):
+    """A tensor whose examples are not along one dimension."""
+
+    def __init__(self, one: Sequence[int], many: Sequence[int]) -> None:
+        super().__init__(f"a tensor of shape {tuple(one)} became one of shape {tuple(many)}")
 
 
 @dataclass(frozen=True)
@@ -39,12 +46,12 @@ class Layout:
 def find_layout(one: Sequence[int], many: Sequence[int], n: int) -> Layout | None:
     """The dimension that grew n-fold from a batch of one to a batch of n; None where nothing grew."""
     if len(one) != len(many):
-        raise UnlaidError
+        raise UnlaidError(one, many)
     grown = [dim for dim, (a, b) in enumerate(zip(one, many, strict=True)) if a != b]
     if not grown:
         return None
     if len(grown) > 1 or many[grown[0]] != n * one[grown[0]]:
-        raise UnlaidError
+        raise UnlaidError(one, many)
     return Layout(grown[0])
 
 

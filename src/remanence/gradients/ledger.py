@@ -29,25 +29,39 @@ class Ledger:
 
     def arrive(self, use: Use) -> None:
         """Settle what can be settled now, and let go of the activations if nothing is left to do."""
-        alone = self._lone_sources()
+        alone = self.lone_sources()
         roles = tuple(role for role, source in use.sources.items() if source in alone)
         if roles:
-            for role, values in use.rule.squared_norms(use, roles).items():
-                self._add(use.sources[role], values)
+            values = use.rule.squared_norms(use, roles)
+            for role in roles:
+                self.table[self.names[use.sources[role]]] += values[role].clamp_min(0)
             use.sources = {role: source for role, source in use.sources.items() if source not in alone}
         if not use.sources:
             use.release()
+
+    def settle(self, use: Use) -> dict[str, Tensor]:
+        """Settle a use whose rule also yields the batch's gradient, and return that."""
+        roles = tuple(use.sources)
+        values, summed = use.rule.norms_and_sums(use, roles)
+        for role in roles:
+            self.table[self.names[use.sources[role]]] += values[role].clamp_min(0)
+        use.sources = {}
+        use.release()
+        return summed
 
     def finish(self) -> None:
         """Settle everything that was held."""
         held = [use for use in self.watch.uses if use.sources and use.reached]
         for parameters in self._components(held):
-            members = [use for use in held if any(self._roots(s) & parameters for s in use.sources.values())]
-            self._settle_together(parameters, members)
+            self._settle_together(parameters, self._uses_of(parameters, held))
         for use in self.watch.uses:
             use.release()
 
-    def _lone_sources(self) -> set[int]:
+    def _uses_of(self, parameters: set[int], held: list[Use]) -> list[Use]:
+        return [use for use in held if any(self._roots(s) & parameters for s in use.sources.values())]
+
+    def lone_sources(self) -> set[int]:
+        """Parameters with a single use, nothing derived from them."""
         if self._alone is None:
             counts = Counter(
                 root for use in self.watch.uses for s in use.sources.values() for root in self._roots(s)
@@ -66,7 +80,7 @@ class Ledger:
     def _components(self, held: list[Use]) -> list[set[int]]:
         """Sets of parameters that must be settled together because some tensor derives from several."""
         groups: list[set[int]] = []
-        for roots in {self._roots(source) for use in held for source in use.sources.values()}:
+        for roots in dict.fromkeys(self._roots(source) for use in held for source in use.sources.values()):
             joined = set(roots)
             for group in [g for g in groups if g & joined]:
                 groups.remove(group)
@@ -75,18 +89,22 @@ class Ledger:
         return groups
 
     def _settle_together(self, parameters: set[int], uses: list[Use]) -> None:
-        tensors = {key: self.watch.watched[key] for key in parameters}
-        numel = sum(tensor.numel() for tensor in tensors.values())
-        like = next(iter(tensors.values()))
-        for start, stop in chunks(uses[0].n, 2 * numel, like):
-            totals: dict[int, Tensor] = {}
-            for use in uses:
-                roles = tuple(r for r, s in use.sources.items() if self._roots(s) & parameters)
-                for role, gradient in use.rule.gradients(use, roles, start, stop).items():
-                    source = use.sources[role]
-                    totals[source] = totals[source] + gradient if source in totals else gradient
-            for key, gradient in self._pulled_back(tensors, totals).items():
+        numel = sum(self.watch.watched[key].numel() for key in parameters)
+        for start, stop in chunks(uses[0].n, 2 * numel, self.watch.watched[next(iter(parameters))]):
+            for key, gradient in self._gradients(parameters, uses, start, stop).items():
                 self.table[self.names[key]][start:stop] += square_sum(gradient)
+
+    def _gradients(self, parameters: set[int], uses: list[Use], start: int, stop: int) -> dict[int, Tensor]:
+        """Gradients [stop - start, *shape] of parameters, all their uses added up."""
+        totals: dict[int, Tensor] = {}
+        for use in uses:
+            roles = tuple(r for r, s in use.sources.items() if self._roots(s) & parameters)
+            for role, gradient in use.rule.gradients(use, roles, start, stop).items():
+                source = use.sources[role]
+                totals[source] = totals[source] + gradient if source in totals else gradient
+        return self._pulled_back(
+            {key: self.watch.roots[key] for key in self.names if key in parameters}, totals
+        )
 
     def _pulled_back(self, parameters: dict[int, Tensor], totals: dict[int, Tensor]) -> dict[int, Tensor]:
         """Gradients of the parameters themselves, those of derived tensors carried back to them."""
@@ -101,9 +119,6 @@ class Ledger:
             if gradient is not None:
                 found[key] = found[key] + gradient if key in found else gradient
         return found
-
-    def _add(self, source: int, values: Tensor) -> None:
-        self.table[self.names[source]] += values.clamp_min(0)
 
 
 def _batched_vjp(

@@ -7,10 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from remanence.gradients.use import Functions, Rule, Use, chunks, square_sum
-
-GRAM_TRUST = 1e-3
-"""Below this share of its largest possible value a Gram sum has cancelled too many digits."""
+from remanence.gradients.halves import GRAM_TRUST, Shared, entries_sum, half_gram, paired, trace
+from remanence.gradients.use import Functions, Rule, Use, chunks, square_sum, square_sum_
 
 
 class Linear(Rule):
@@ -47,13 +45,16 @@ class Linear(Rule):
         return torch.bmm(g.transpose(1, 2), x)
 
     def squared_norms(self, use: Use, roles: tuple[str, ...]) -> dict[str, Tensor]:
-        """The cheaper of the Gram and the materialised form."""
+        """The cheaper of the Gram and the materialised form; a bias is an input that is always one."""
         x, g = self.factors(use)
+        t, d, p = x.shape[1], x.shape[2], g.shape[2]
+        if "weight" in roles and prefers_gram(t, d, p):
+            return dict(zip(("weight", "bias"), gram_squared_norms(x, g, use.shared), strict=True))
         found = {}
         if "bias" in roles:
-            found["bias"] = square_sum(g.sum(1)) if g.shape[1] > 1 else square_sum(g)
+            found["bias"] = square_sum(g.sum(1) if t > 1 else g)
         if "weight" in roles:
-            found["weight"] = outer_squared_norms(x, g)
+            found["weight"] = outer_squared_norms(x, g, use.shared)
         return found
 
 
@@ -87,35 +88,41 @@ class Product(Linear):
         return torch.bmm(x.transpose(1, 2), g)
 
 
-def outer_squared_norms(x: Tensor, g: Tensor) -> Tensor:
+def prefers_gram(t: int, d: int, p: int) -> bool:
+    """Multiply-adds of both forms, counted; about half of a symmetric Gram matrix is computed."""
+    return t > 1 and t * (d + p) * 0.6 < d * p
+
+
+def outer_squared_norms(x: Tensor, g: Tensor, shared: Shared) -> Tensor:
     """‖Σₜ gₜ xₜᵀ‖² of each example for x [n, t, d] and g [n, t, p]."""
-    t, d = x.shape[1:]
-    p = g.shape[2]
-    if t == 1:
+    if x.shape[1] == 1:
         return square_sum(x) * square_sum(g)
-    if t * (d + p) >= d * p:
-        return _materialised(x, g)
-    return _gram(x, g)
+    if prefers_gram(x.shape[1], x.shape[2], g.shape[2]):
+        return gram_squared_norms(x, g, shared)[0]
+    return _materialised(x, g)
 
 
 def _materialised(x: Tensor, g: Tensor) -> Tensor:
     n, _, d = x.shape
     p = g.shape[2]
-    parts = [square_sum(torch.bmm(g[i:j].transpose(1, 2), x[i:j])) for i, j in chunks(n, d * p, x)]
+    parts = [square_sum_(torch.bmm(g[i:j].transpose(1, 2), x[i:j])) for i, j in chunks(n, d * p, x)]
     return torch.cat(parts)
 
 
-def _gram(x: Tensor, g: Tensor) -> Tensor:
-    """Σ over pairs of positions of (x·x')(g·g'); examples where that cancels are materialised."""
-    x_gram, g_gram = torch.bmm(x, x.transpose(1, 2)), torch.bmm(g, g.transpose(1, 2))
-    total: Tensor = torch.linalg.vecdot(x_gram.flatten(1), g_gram.flatten(1))
-    largest = _trace(x_gram) * _trace(g_gram)
-    doubtful = (total < largest * (GRAM_TRUST / x.shape[1])).nonzero().flatten()
+def gram_squared_norms(x: Tensor, g: Tensor, shared: Shared) -> tuple[Tensor, Tensor]:
+    """‖Σₜ gₜ xₜᵀ‖² = Σ over pairs of positions of (x·x')(g·g'), and ‖Σₜ gₜ‖², likewise.
+
+    Examples where a sum cancels are computed the other way.
+    """
+    x_gram, g_gram = shared.gram(x), half_gram(g)
+    g_trace = trace(g_gram)
+    bias = entries_sum(g_gram)
+    weight = paired(x_gram, g_gram)
+    trust = GRAM_TRUST / x.shape[1]
+    doubtful = (weight < trace(x_gram) * g_trace * trust).nonzero().flatten()
     if doubtful.numel():
-        total[doubtful] = _materialised(x[doubtful], g[doubtful])
-    return total
-
-
-def _trace(gram: Tensor) -> Tensor:
-    trace: Tensor = gram.diagonal(dim1=1, dim2=2).sum(1)
-    return trace
+        weight[doubtful] = _materialised(x[doubtful], g[doubtful])
+    doubtful = (bias < g_trace * x.shape[1] * trust).nonzero().flatten()
+    if doubtful.numel():
+        bias[doubtful] = square_sum(g[doubtful].sum(1))
+    return weight, bias

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -36,6 +37,8 @@ class Affine(Rule):
 
     def gradients(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:
         """Two reductions."""
+        if isinstance(use.saved, dict):
+            return self._fused_gradients(use, roles, start, stop)
         g = use.split(use.grad)[start:stop]
         found = {}
         if "weight" in roles:
@@ -45,6 +48,10 @@ class Affine(Rule):
         if "bias" in roles:
             found["bias"] = self._reduce(g, use.shape("bias"))
         return found
+
+    def _fused_gradients(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:
+        """What the rule's own node left: sums for every image, added up over those of one example."""
+        return {role: use.split(use.saved[role])[start:stop].sum(1) for role in roles}
 
     def _reduce(self, values: Tensor, shape: torch.Size) -> Tensor:
         """[n, one, ...] summed down to [n, *shape]."""
@@ -78,6 +85,58 @@ class BatchNorm(Affine):
 
     def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
         return torch.batch_norm(**{**args, "weight": None, "bias": None})
+
+    def fused(
+        self,
+        use: Use,
+        live: Tensor,
+        anchor: Tensor,
+        arrive: Callable[[Use], None],
+        parameters: Sequence[Tensor] = (),
+    ) -> Tensor | None:
+        """The backward pass in evaluation mode is one product with the scale; the native one does more."""
+        x = use.args["input"]
+        if x.dtype not in (torch.float32, torch.float64) or use.args["running_var"] is None:
+            return None
+        return _FixedNorm.apply(live, anchor, use, arrive, *parameters)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _FixedNorm(torch.autograd.Function):
+    """BatchNorm with running statistics."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, anchor: Tensor, use: Use, arrive: Callable[[Use], None], *parameters: Tensor
+    ) -> Tensor:
+        ctx.use, ctx.arrive = use, arrive
+        return torch.batch_norm(**use.args)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        use, args = ctx.use, ctx.use.args
+        positions = tuple(range(2, grad.dim()))
+        spread = (args["running_var"] + args["eps"]).rsqrt()
+        dx = None
+        if ctx.needs_input_grad[0]:
+            scale = spread if args["weight"] is None else spread * args["weight"]
+            dx = grad * scale.view(-1, *([1] * len(positions)))
+        mean = args["running_mean"].view(-1, *([1] * len(positions)))
+        # sums over positions of each image; the rule adds up those of one example
+        use.saved = {"bias": grad.sum(positions) if positions else grad}
+        if "weight" in use.sources:
+            product = (args["input"] - mean).mul_(grad)
+            use.saved["weight"] = (product.sum(positions) if positions else product) * spread
+        return dx, None, None, None, *_delivered(ctx, grad)
+
+
+def _delivered(ctx: Any, grad: Tensor) -> list[Tensor]:
+    """Hand the use on, and return what the parameters that came as inputs get: sums over all examples."""
+    use = ctx.use
+    wanted = ctx.needs_input_grad[4:]
+    sums = [use.saved[role].sum(0) for role, _ in zip(use.sources, wanted, strict=False)]
+    use.grads[0] = grad
+    ctx.arrive(use)
+    return sums
 
 
 class InstanceNorm(Affine):
@@ -126,6 +185,61 @@ class GroupNorm(Affine):
 
     def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
         return torch.group_norm(args["input"], args["num_groups"], None, None, args["eps"])
+
+    def fused(
+        self,
+        use: Use,
+        live: Tensor,
+        anchor: Tensor,
+        arrive: Callable[[Use], None],
+        parameters: Sequence[Tensor] = (),
+    ) -> Tensor | None:
+        """The sums that the scale and shift need are those that the input's gradient needs."""
+        x = use.args["input"]
+        whole = set(use.sources) == {"weight", "bias"} and use.args["weight"].dtype == x.dtype
+        if not whole or x.dtype not in (torch.float32, torch.float64) or x.dim() < 3:
+            return None
+        return _GroupNorm.apply(live, anchor, use, arrive, *parameters)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _GroupNorm(torch.autograd.Function):
+    """With sums over positions s₁ = Σ g and s₂ = Σ g x of every channel, dx = a g + b x + c."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, anchor: Tensor, use: Use, arrive: Callable[[Use], None], *parameters: Tensor
+    ) -> Tensor:
+        ctx.use, ctx.arrive = use, arrive
+        args, n, channels = use.args, *x.shape[:2]
+        size = x[0, 0].numel()
+        out, ctx.mean, ctx.rstd = torch.native_group_norm(
+            args["input"], args["weight"], args["bias"], n, channels, size, args["num_groups"], args["eps"]
+        )
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        use, x, weight = ctx.use, ctx.use.args["input"], ctx.use.args["weight"]
+        n, channels = x.shape[:2]
+        groups = use.args["num_groups"]
+        per_group = channels // groups
+        positions = tuple(range(2, x.dim()))
+        shift = grad.sum(positions)
+        scale = (grad * x).sum(positions)
+        mean, rstd = (t.repeat_interleave(per_group, 1) for t in (ctx.mean, ctx.rstd))
+        centred = scale - mean * shift
+        dx = None
+        if ctx.needs_input_grad[0]:
+            count = per_group * x[0, 0].numel()
+            by_group = (n, groups, per_group)
+            pull = (centred * weight).view(by_group).sum(2).repeat_interleave(per_group, 1)
+            push = (shift * weight).view(by_group).sum(2).repeat_interleave(per_group, 1)
+            b = -(rstd**3) * pull / count
+            c = -b * mean - rstd * push / count
+            wide = (n, channels, *([1] * len(positions)))
+            dx = torch.addcmul(c.view(wide), x, b.view(wide)).addcmul_(grad, (rstd * weight).view(wide))
+        use.saved = {"weight": centred * rstd, "bias": shift}
+        return dx, None, None, None, *_delivered(ctx, grad)
 
 
 class LayerNorm(Affine):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from remanence.errors import InputError, NumericalError
-from remanence.gradients.batches import Batch, placed, rows, size_of
+from remanence.gradients.batches import Batch, check_targets, placed, rows, size_of
 from remanence.gradients.budget import fitting_batch
 from remanence.gradients.engine import Engine
 from remanence.gradients.losses import ExampleLoss, resolve
@@ -76,7 +76,7 @@ def example_gradient_norms(
         Tensor[n], or a dict from parameter name to Tensor[n].
     """
     engine = prepare(model, loss, parameters, dtype, by_parameter)
-    size_of(inputs)
+    check_targets(targets, size_of(inputs))
     parts = []
     with evaluating(engine.model):
         inputs, targets = (
@@ -88,7 +88,9 @@ def example_gradient_norms(
             refuse_infinite(table, range(start, stop))
             parts.append(table)
     table = {name: torch.cat([part[name] for part in parts]) for name in engine.parameters}
-    return finished(table, engine.dtype, squared, by_parameter)
+    if by_parameter:
+        return {name: _out(row, engine.dtype, squared) for name, row in table.items()}
+    return total_norms(table, engine.dtype, squared)
 
 
 def prepare(
@@ -141,18 +143,14 @@ def refuse_infinite(table: Mapping[str, Tensor], ids: Sequence[Any]) -> None:
     )
 
 
-def finished(
-    table: Mapping[str, Tensor], dtype: torch.dtype, squared: bool, by_parameter: bool
-) -> Tensor | dict[str, Tensor]:
-    """Totals or rows, rooted or not, in at least float32."""
+def total_norms(table: Mapping[str, Tensor], dtype: torch.dtype, squared: bool) -> Tensor:
+    """The norm over all parameters, in at least float32."""
+    return _out(torch.stack(list(table.values())).sum(0), dtype, squared)
+
+
+def _out(row: Tensor, dtype: torch.dtype, squared: bool) -> Tensor:
     kind = torch.float64 if dtype == torch.float64 else torch.float32
-
-    def out(row: Tensor) -> Tensor:
-        return (row if squared else row.sqrt()).to(kind)
-
-    if by_parameter:
-        return {name: out(row) for name, row in table.items()}
-    return out(torch.stack(list(table.values())).sum(0))
+    return (row if squared else row.sqrt()).to(kind)
 
 
 def choose(model: nn.Module, parameters: Iterable[str | Tensor] | None) -> dict[str, Tensor]:

@@ -11,10 +11,18 @@ _NAMES = ("has_torch_function", "has_torch_function_unary", "has_torch_function_
 
 
 def is_composite(func: Callable[..., Any]) -> bool:
-    """Whether a function is Python over further torch calls, such as `multi_head_attention_forward`."""
-    return isinstance(func, types.FunctionType) and func.__module__ in (
-        "torch.nn.functional",
-        "torch.functional",
+    """Whether a function is Python over further torch calls, such as `multi_head_attention_forward`.
+
+    Functions with a closure only switch between two others, which hand back to the switch: left whole.
+    """
+    return (
+        isinstance(func, types.FunctionType)
+        and not func.__closure__
+        and func.__module__
+        in (
+            "torch.nn.functional",
+            "torch.functional",
+        )
     )
 
 

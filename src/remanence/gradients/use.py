@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from remanence.gradients.halves import Shared
 from remanence.gradients.layout import Layout
 
 Functions = tuple[Callable[..., Any], ...]
@@ -29,6 +30,9 @@ class Call:
         out_shapes: shapes of the output tensors.
         differentiable: whether an output requires a gradient.
         values: tensors of the single example, kept until the layouts are known.
+        layouts: where each argument keeps its examples, None where it has none; `places` are those found.
+        out_layouts: the same for the outputs.
+        lone: every parameter used here is used nowhere else, as an earlier batch has shown.
     """
 
     func: Callable[..., Any]
@@ -40,7 +44,8 @@ class Call:
     values: dict[int, Tensor] = field(default_factory=dict)
     layouts: dict[int, Layout | None] = field(default_factory=dict)
     out_layouts: list[Layout | None] = field(default_factory=list)
-    rule: Rule | None = None
+    places: frozenset[Layout] = frozenset()
+    lone: bool = False
 
 
 @dataclass(eq=False)
@@ -55,6 +60,8 @@ class Use:
         layout: where input and output keep them.
         sources: for each argument that is a parameter, the key of the parameter.
         grads: gradients of the outputs, filled in by the backward pass.
+        saved: what the rule wants to keep between calls.
+        shared: Gram matrices that neighbouring uses have in common.
     """
 
     rule: Rule
@@ -65,6 +72,7 @@ class Use:
     sources: dict[str, int]
     grads: list[Tensor | None] = field(default_factory=lambda: [None])
     saved: Any = None
+    shared: Shared = field(default_factory=Shared)
 
     @property
     def grad(self) -> Tensor:
@@ -133,8 +141,34 @@ class Rule:
                 sums[role].append(square_sum(gradient))
         return {role: torch.cat(parts) for role, parts in sums.items()}
 
-    def fused(self, use: Use, anchor: Tensor, arrive: Callable[[Use], None]) -> Tensor | None:
-        """The output through the rule's own node, which shares work with the norms; None for the native."""
+    def shares(self, use: Use) -> bool:
+        """Whether the norms come from gradients that are built anyway, so that their sum costs little."""
+        return False
+
+    def norms_and_sums(self, use: Use, roles: tuple[str, ...]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Squared norms, and the gradients summed over all examples."""
+        norms: dict[str, list[Tensor]] = {role: [] for role in roles}
+        sums: dict[str, Tensor] = {}
+        for start, stop in chunks(use.n, sum(use.shape(role).numel() for role in roles), use.grad):
+            for role, gradient in self.gradients(use, roles, start, stop).items():
+                norms[role].append(square_sum(gradient))
+                part = gradient.sum(0)
+                sums[role] = sums[role] + part if role in sums else part
+        return {role: torch.cat(parts) for role, parts in norms.items()}, sums
+
+    def fused(
+        self,
+        use: Use,
+        live: Tensor,
+        anchor: Tensor,
+        arrive: Callable[[Use], None],
+        parameters: Sequence[Tensor] = (),
+    ) -> Tensor | None:
+        """The output through the rule's own node, which shares work with the norms; None for the native.
+
+        `live` is the input in its graph; `anchor` makes the output require a gradient even if that does not;
+        `parameters`, in the order of the use's sources, are to get the batch's gradient.
+        """
         return None
 
 
@@ -146,9 +180,13 @@ def chunks(n: int, numel: int, like: Tensor) -> Iterator[tuple[int, int]]:
 
 
 def square_sum(rows: Tensor) -> Tensor:
-    """Squared Euclidean norm of each row, in one pass."""
-    flat = rows.reshape(rows.shape[0], 1, -1)
-    return torch.bmm(flat, flat.transpose(1, 2)).reshape(-1)
+    """Squared Euclidean norm of each row."""
+    return rows.reshape(rows.shape[0], -1).square().sum(1)
+
+
+def square_sum_(rows: Tensor) -> Tensor:
+    """The same for a tensor that nobody needs any more: squared in place."""
+    return rows.mul_(rows).reshape(rows.shape[0], -1).sum(1)
 
 
 def _wide(tensor: Tensor) -> Tensor:

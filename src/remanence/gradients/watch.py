@@ -8,19 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 from remanence.gradients.general import General
-from remanence.gradients.layout import Layout, UnlaidError, find_layout, settle_order
+from remanence.gradients.halves import Shared
+from remanence.gradients.layout import DivergedError, Layout, find_layout, settle_order
 from remanence.gradients.opened import is_composite, opened
 from remanence.gradients.rules import RULE_OF
 from remanence.gradients.use import Call, Use
 
 Script = list[Call]
-
-
-class DivergedError(Exception):
-    """A batch took another path through the code than the rehearsal did."""
 
 
 class _Mode(TorchFunctionMode):
@@ -77,6 +74,7 @@ class Watch(_Mode):
         frozen: the others.
         script: what the rehearsal wrote down.
         n: examples in the batch.
+        values: the watched parameters without a graph, in the memory format that suits the pass.
         arrive: called with a use as soon as its only output's gradient is there.
     """
 
@@ -86,47 +84,42 @@ class Watch(_Mode):
         frozen: Mapping[int, Tensor],
         script: Script,
         n: int,
+        values: Mapping[int, Tensor],
         arrive: Callable[[Use], None],
     ) -> None:
         super().__init__(watched, frozen)
         self.script, self.n, self.arrive = script, n, arrive
-        self.values = {key: tensor.detach() for key, tensor in watched.items()}
-        self.derived: dict[int, Tensor] = {}
+        self.values = dict(values)
+        self.keys = {id(value): key for key, value in self.values.items()}
         self.parents: dict[int, frozenset[int]] = {key: frozenset({key}) for key in watched}
+        self.derived: dict[int, Tensor] = {}
+        self.roots: dict[int, Tensor] = dict(watched)
         self.uses: list[Use] = []
         self.cursor = 0
         self.anchor = torch.zeros((), requires_grad=True)
         self.general = General()
+        self.shared = Shared()
 
     def visit(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Let calls without parameters pass; sort the others into inspections, derived tensors and uses."""
         if self.cursor >= len(self.script) or self.script[self.cursor].func != func:
-            raise DivergedError(f"call {self.cursor}: {func}")
+            raise DivergedError(f"call {self.cursor} is {getattr(func, '__name__', func)}")
         call = self.script[self.cursor]
         self.cursor += 1
         if not call.differentiable or not _touch(self.watched, args, kwargs):
             return func(*args, **kwargs)
-        leaves, _ = tree_flatten((args, kwargs))
         if not call.layouts:
-            self._lay_out(call, leaves)
-        if any(layout is not None for layout in call.layouts.values()):
-            return self._use(call, leaves, args, kwargs)
+            self._lay_out(call, tree_flatten((args, kwargs))[0])
+        if call.places:
+            return self._use(call, args, kwargs)
         result = func(*args, **kwargs)
         if not call.out_layouts:
             call.out_layouts = self._out_layouts(call, result)
         if any(layout is not None for layout in call.out_layouts):
-            return self._expanded(call, leaves, result)
-        self._derive(leaves, result)
+            use = self._generic(call, args, kwargs)
+            return self._tapped(use, self.expanded(result))
+        self._derive(call, args, kwargs, result)
         return result
-
-    def _derive(self, leaves: list[Any], result: Any) -> None:
-        """A tensor made of parameters alone (a normalised weight, say) is watched in its turn."""
-        roots = frozenset().union(*(self.parents.get(id(leaf), frozenset()) for leaf in leaves))
-        for tensor in _tensors(result):
-            if tensor.requires_grad:
-                key = id(tensor)
-                self.derived[key] = self.watched[key] = tensor
-                self.values[key], self.parents[key] = tensor.detach(), roots
 
     def close(self) -> None:
         """The forward pass is over: it must have taken the whole of the rehearsed path."""
@@ -135,85 +128,109 @@ class Watch(_Mode):
         for call in self.script:
             call.values = {}
 
+    def run(self, use: Use, args: Any, kwargs: dict[str, Any], cut: tuple[Any, dict[str, Any]]) -> Any:
+        """The call's result: with parameters cut off, so that the backward pass stops at the input."""
+        return use.call.func(*cut[0], **cut[1])
+
+    def fused(self, use: Use, live: Tensor) -> Tensor | None:
+        """The result through a node of the rule's own."""
+        return use.rule.fused(use, live, self.anchor, self.arrive)
+
+    def expanded(self, result: Any) -> Any:
+        """A parameter repeated for every example (`token.expand(n, -1, -1)`): each gets its own copy."""
+        return tree_map_only(Tensor, lambda t: t.detach(), result)
+
+    def rederived(self, call: Call, args: Any, kwargs: dict[str, Any], result: Any) -> list[Tensor]:
+        """Tensors made of parameters alone, with a graph that is still there after the backward pass."""
+        return _tensors(result)
+
+    def _derive(self, call: Call, args: Any, kwargs: dict[str, Any], result: Any) -> None:
+        """A tensor made of parameters alone (a normalised weight, say) is watched in its turn."""
+        leaves = tree_flatten((args, kwargs))[0]
+        roots = frozenset().union(*(self.parents.get(id(leaf), frozenset()) for leaf in leaves))
+        for tensor, twin in zip(_tensors(result), self.rederived(call, args, kwargs, result), strict=True):
+            if tensor.requires_grad:
+                key = id(tensor)
+                self.watched[key], self.derived[key] = tensor, twin
+                self.values[key], self.parents[key] = tensor.detach(), roots
+                self.keys[id(self.values[key])] = key
+
     def _lay_out(self, call: Call, leaves: list[Any]) -> None:
         for k, shape in call.shapes.items():
             layout = None if id(leaves[k]) in self.watched else find_layout(shape, leaves[k].shape, self.n)
             if layout is not None:
                 layout = settle_order(layout, call.values[k], leaves[k], self.n)
             call.layouts[k] = layout
+        call.places = frozenset(layout for layout in call.layouts.values() if layout is not None)
 
     def _out_layouts(self, call: Call, result: Any) -> list[Layout | None]:
         """Layouts of the outputs; the order of merged dimensions follows the inputs."""
-        major = all(layout.major for layout in call.layouts.values() if layout is not None)
+        major = all(place.major for place in call.places)
         found = []
         for one, tensor in zip(call.out_shapes, _tensors(result), strict=True):
             layout = find_layout(one, tensor.shape, self.n)
             found.append(Layout(layout.dim, major) if layout is not None else None)
         return found
 
-    def _use(self, call: Call, leaves: list[Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        cut = [self.values.get(id(leaf), leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        use = self._claimed(call, leaves, cut)
-        if use is not None:
-            fused = use.rule.fused(use, self.anchor, self.arrive)
-            if fused is not None:
-                self.uses.append(use)
-                return fused
-        inplace = _is_inplace(call.func)
+    def _use(self, call: Call, args: Any, kwargs: dict[str, Any]) -> Any:
+        cut = (
+            _swapped(self.values, args),
+            {name: _swapped(self.values, value) for name, value in kwargs.items()},
+        )
+        use, live = self._claimed(call, *cut)
         if use is None:
-            use = self._generic(call, leaves, [_kept(leaf, inplace) for leaf in cut])
-        cut_args, cut_kwargs = tree_unflatten(cut, call.spec)
-        result = call.func(*cut_args, **cut_kwargs)
+            use = self._generic(call, args, kwargs)
+        elif live is not None and (fused := self.fused(use, live)) is not None:
+            self.uses.append(use)
+            return fused
+        result = self.run(use, args, kwargs, cut)
         if not call.out_layouts:
             call.out_layouts = self._out_layouts(call, result)
         return self._tapped(use, result)
 
-    def _claimed(self, call: Call, leaves: list[Any], cut: list[Any]) -> Use | None:
-        """The use as its own rule sees it, when there is one and it covers the call."""
+    def _claimed(self, call: Call, args: Any, kwargs: dict[str, Any]) -> tuple[Use | None, Tensor | None]:
+        """The use as its own rule sees it, if there is one and it covers the call, and the live input."""
         rule = RULE_OF.get(call.func)
-        places = {layout for layout in call.layouts.values() if layout is not None}
-        if rule is None or len(places) != 1:
-            return None
-        cut_args, cut_kwargs = tree_unflatten(cut, call.spec)
-        bound = rule.bind(*cut_args, **cut_kwargs)
-        keys = {id(self.values[id(leaf)]): id(leaf) for leaf in leaves if id(leaf) in self.values}
-        sources = {role: keys[id(bound[role])] for role in rule.roles if id(bound.get(role)) in keys}
-        wanted = sum(1 for leaf in leaves if id(leaf) in self.watched)
-        if len(sources) != wanted:
-            return None
-        kept = {name: _kept(value, inplace=False) for name, value in bound.items()}
-        use = Use(rule, call, kept, self.n, places.pop(), sources)
-        return use if rule.claims(use) else None
+        if rule is None or len(call.places) != 1:
+            return None, None
+        bound = rule.bind(*args, **kwargs)
+        sources = {
+            role: self.keys[id(bound[role])] for role in rule.roles if id(bound.get(role)) in self.keys
+        }
+        if len(sources) != _count(self.keys, args) + _count(self.keys, kwargs.values()):
+            return None, None
+        (place,) = call.places
+        kept = {name: value.detach() if isinstance(value, Tensor) else value for name, value in bound.items()}
+        use = Use(rule, call, kept, self.n, place, sources, shared=self.shared)
+        return (use, bound.get("input")) if rule.claims(use) else (None, None)
 
-    def _generic(self, call: Call, leaves: list[Any], cut: list[Any]) -> Use:
+    def _generic(self, call: Call, args: Any, kwargs: dict[str, Any]) -> Use:
+        """The use as the general rule sees it; arguments that the call will overwrite are copied."""
+        leaves = tree_flatten((args, kwargs))[0]
+        inplace = _is_inplace(call.func)
         sources = {str(k): id(leaf) for k, leaf in enumerate(leaves) if id(leaf) in self.watched}
-        tensors = {str(k): leaf for k, leaf in enumerate(cut) if isinstance(leaf, Tensor)}
-        return Use(self.general, call, tensors, self.n, Layout(), sources)
-
-    def _expanded(self, call: Call, leaves: list[Any], result: Any) -> Any:
-        """A parameter repeated for every example (`token.expand(n, -1, -1)`): each gets its own copy."""
-        cut = [self.values.get(id(leaf), leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        use = self._generic(call, leaves, cut)
-        return self._tapped(use, tree_map_only(Tensor, lambda t: t.detach(), result))
+        tensors = {str(k): leaf for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
+        kept = {k: leaf.detach().clone() if inplace else leaf.detach() for k, leaf in tensors.items()}
+        return Use(self.general, call, kept, self.n, Layout(), sources)
 
     def _tapped(self, use: Use, result: Any) -> Any:
         """Ask for the gradients of the outputs; where no gradient would flow yet, start one here."""
         self.uses.append(use)
+        if isinstance(result, Tensor):
+            return self._tap(use, 0, result)
         count = len(_tensors(result))
         use.grads = [None] * count
         order = iter(range(count))
+        return tree_map_only(Tensor, lambda output: self._tap(use, next(order), output), result)
 
-        def tap(output: Tensor) -> Tensor:
-            k = next(order)
-            if not output.is_floating_point():
-                return output
-            if not output.requires_grad:
-                whole = output.clone() if output._is_view() else output
-                output = _Start.apply(whole, self.anchor)  # type: ignore[no-untyped-call]
-            output.register_hook(lambda grad: self._note(use, k, grad))  # type: ignore[no-untyped-call]
+    def _tap(self, use: Use, k: int, output: Tensor) -> Tensor:
+        if not output.is_floating_point():
             return output
-
-        return tree_map_only(Tensor, tap, result)
+        if not output.requires_grad:
+            whole = output.clone() if output._is_view() else output
+            output = _Start.apply(whole, self.anchor)  # type: ignore[no-untyped-call]
+        output.register_hook(lambda grad: self._note(use, k, grad))  # type: ignore[no-untyped-call]
+        return output
 
     def _note(self, use: Use, k: int, grad: Tensor) -> None:
         use.grads[k] = grad
@@ -249,16 +266,20 @@ def _tensors(result: Any) -> list[Tensor]:
     return [leaf for leaf in tree_flatten(result)[0] if isinstance(leaf, Tensor)]
 
 
-def _kept(value: Any, inplace: bool) -> Any:
-    """An argument to remember: cut off from the graph, and copied where the call is about to overwrite it."""
-    if not isinstance(value, Tensor):
-        return value
-    return value.detach().clone() if inplace else value.detach()
+def _swapped(values: Mapping[int, Tensor], args: Any) -> Any:
+    """The arguments with watched tensors replaced by their values, lists and tuples included."""
+    if isinstance(args, (list, tuple)) and not isinstance(args, torch.Size):
+        return type(args)(_swapped(values, item) for item in args)
+    return values.get(id(args), args)
+
+
+def _count(keys: Mapping[int, int], args: Any) -> int:
+    return sum(
+        1 if id(item) in keys else _count(keys, item) if isinstance(item, (list, tuple)) else 0
+        for item in args
+    )
 
 
 def _is_inplace(func: Callable[..., Any]) -> bool:
     name = getattr(func, "__name__", "")
     return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
-
-
-__all__ = ["DivergedError", "Rehearsal", "Script", "UnlaidError", "Watch"]

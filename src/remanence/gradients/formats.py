@@ -1,0 +1,51 @@
+"""Memory formats: on a CPU, convolutions and their norms are faster with channels last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from remanence.gradients.batches import Batch, mapped
+
+
+def has_planes(model: nn.Module) -> bool:
+    """Whether the model has two-dimensional convolutions."""
+    return any(isinstance(module, nn.Conv2d) for module in model.modules())
+
+
+class Formats:
+    """Inputs and parameter values in the format of a pass; values are converted once, until they change."""
+
+    def __init__(self, last: bool) -> None:
+        self.last = last
+        self._kept: dict[int, tuple[int, int, Tensor]] = {}
+
+    def inputs(self, batch: Batch) -> Batch:
+        """The batch, images with channels last if so chosen."""
+        return mapped(batch, _channels_last) if self.last else batch
+
+    def values(self, parameters: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Every parameter's value, cut off from its graph."""
+        if not self.last:
+            return {key: tensor.detach() for key, tensor in parameters.items()}
+        return {key: self._value(key, tensor) for key, tensor in parameters.items()}
+
+    def _value(self, key: int, tensor: Tensor) -> Tensor:
+        if tensor.dim() != 4:
+            return tensor.detach()
+        place = (tensor.data_ptr(), tensor._version)
+        kept: Any = self._kept.get(key)
+        if kept is None or kept[:2] != place:
+            kept = (*place, _channels_last(tensor.detach()))
+            self._kept[key] = kept
+        value: Tensor = kept[2]
+        return value
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    if tensor.dim() != 4 or not tensor.is_floating_point():
+        return tensor
+    return tensor.contiguous(memory_format=torch.channels_last)
