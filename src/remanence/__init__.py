@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 from remanence._version import __version__
 
 if TYPE_CHECKING:
+    from remanence.data import Examples as Examples
+    from remanence.data import Split as Split
+    from remanence.data import load_dataset as load_dataset
+    from remanence.data import with_ids as with_ids
     from remanence.errors import DataError as DataError
+    from remanence.errors import DataWarning as DataWarning
     from remanence.errors import InputError as InputError
     from remanence.errors import NumericalError as NumericalError
     from remanence.errors import RemanenceError as RemanenceError
@@ -36,8 +41,10 @@ if TYPE_CHECKING:
     from remanence.types import Status as Status
 
 _HOME = {
+    "remanence.data": ("Examples", "Split", "load_dataset", "with_ids"),
     "remanence.errors": (
         "DataError",
+        "DataWarning",
         "InputError",
         "NumericalError",
         "RemanenceError",

@@ -7,6 +7,8 @@ RemanenceError
 │   └── RunFolderError        a folder that is not a run, is damaged, or was made by a newer version
 └── NumericalError        a computation left the numbers (NaN, divergence); the command exits with 1
 
+DataWarning (a UserWarning) is for data that can be used and is not what it should be: it is said, nothing stops.
+
 A message says what must hold, what was found, and what to do about it.
 """
 
@@ -44,3 +46,7 @@ class RunFolderError(InputError):
 
 class NumericalError(RemanenceError):
     """Numbers that stopped being numbers."""
+
+
+class DataWarning(UserWarning):
+    """Data that differ from what they claim to be, yet can be used."""

@@ -1,8 +1,23 @@
 """Data sets whose examples have stable ids."""
 
+from remanence.data.augmentation import augment
 from remanence.data.digits import digits
 from remanence.data.examples import Examples, Split
+from remanence.data.identified import IdentifiedDataset, with_ids
+from remanence.data.loading import DATASETS, SOURCES, load_dataset
+from remanence.data.pixels import standardize
+from remanence.data.sources import data_folder
 
-DATASETS = {"digits": digits}
-
-__all__ = ["DATASETS", "Examples", "Split", "digits"]
+__all__ = [
+    "DATASETS",
+    "SOURCES",
+    "Examples",
+    "IdentifiedDataset",
+    "Split",
+    "augment",
+    "data_folder",
+    "digits",
+    "load_dataset",
+    "standardize",
+    "with_ids",
+]

@@ -1,0 +1,189 @@
+"""A small table from CSV, Parquet or JSON, where every complaint says which line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remanence.errors import DataError
+from remanence.types import Ids
+
+_WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
+"""A whole number as a program prints it: 007 and 1e3 are text."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns by name, and where each row stands in the file.
+
+    Args:
+        path: the file.
+        values: each column as a list, text from CSV, Python values from Parquet and JSON.
+        lines: the place of each row in the file.
+        place: what a place is called: `line` or `row`.
+    """
+
+    path: Path
+    values: dict[str, list[Any]]
+    lines: Sequence[int]
+    place: str
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def at(self, row: int) -> str:
+        """Where a row stands, for a message."""
+        return f"{self.path}, {self.place} {self.lines[row]}"
+
+    def column(self, name: str) -> list[Any]:
+        """A column's values; an unknown one is refused with those there are."""
+        if name not in self.values:
+            raise DataError(f"{self.path} has no column {name!r}; it has {', '.join(self.values)}.")
+        return self.values[name]
+
+    def numbers(self, name: str, *, finite: bool = True) -> NDArray[np.float64]:
+        """A column of numbers; a missing number or one that is none is refused with its line."""
+        values = self.column(name)
+        try:
+            found = np.asarray(values).astype(np.float64)
+        except (ValueError, TypeError):
+            row = next(i for i, value in enumerate(values) if not _is_number(value))
+            raise DataError(f"{self.at(row)}: {name!r} must be a number; got {values[row]!r}.") from None
+        bad = ~np.isfinite(found) if finite else np.isnan(found)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise DataError(f"{self.at(row)}: {name!r} must be a finite number; got {values[row]!r}.")
+        return found
+
+    def names(self, name: str) -> list[str]:
+        """A column of words or whole numbers, as text; an empty one is refused with its line."""
+        found = []
+        for row, value in enumerate(self.column(name)):
+            whole = isinstance(value, float) and value.is_integer()
+            text = str(int(value)) if whole else "" if value is None else str(value).strip()
+            if not text or isinstance(value, bool) or (isinstance(value, float) and not whole):
+                raise DataError(f"{self.at(row)}: {name!r} must be a word or a whole number; got {value!r}.")
+            found.append(text)
+        return found
+
+    def ids(self, name: str) -> Ids:
+        """A column of unique ids: int64 where all are whole numbers, text otherwise."""
+        texts = self.names(name)
+        first: dict[str, int] = {}
+        for row, text in enumerate(texts):
+            if first.setdefault(text, row) != row:
+                raise DataError(
+                    f"{self.at(row)}: ids must be unique; {text!r} was already in {self.place} "
+                    f"{self.lines[first[text]]}."
+                )
+        return as_id_array(texts)
+
+
+def as_id_array(texts: Sequence[str]) -> Ids:
+    """Ids as int64 where every one of them is a whole number, as text otherwise."""
+    if all(_WHOLE.fullmatch(text) for text in texts):
+        return np.array([int(text) for text in texts], dtype=np.int64)
+    return np.array(texts, dtype=np.str_)
+
+
+def read_columns(path: Path) -> Columns:
+    """The table in a .csv, .parquet or .json file (JSON: a list of objects, one a row)."""
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise DataError(f"{path} must end in one of {', '.join(READERS)}.")
+    if not path.is_file():
+        raise DataError(f"{path} is not a file.")
+    columns = reader(path)
+    if len(columns) == 0:
+        raise DataError(f"{path} has no rows.")
+    return columns
+
+
+def read_text(path: Path) -> str:
+    """A text file in UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} must be text in UTF-8; byte {error.start} is not.") from None
+
+
+def _read_csv(path: Path) -> Columns:
+    reader = csv.reader(read_text(path).splitlines(keepends=True), strict=True)
+    rows, lines = [], []
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        for row in reader:
+            if row:
+                rows.append(row)
+                lines.append(reader.line_num)
+                if len(row) != len(header):
+                    raise DataError(
+                        f"{path}, line {reader.line_num}: must have {len(header)} fields as the header has; "
+                        f"got {len(row)}."
+                    )
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: {error}.") from None
+    if len(set(header)) != len(header) or not all(header):
+        raise DataError(
+            f"{path}, line 1: column names must be unique and not empty; got {', '.join(header)}."
+        )
+    values = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+    return Columns(path, values, lines, "line")
+
+
+def _read_parquet(path: Path) -> Columns:
+    try:
+        import pyarrow as arrow
+        from pyarrow import parquet
+    except ImportError:
+        raise DataError(f"{path} needs pyarrow; install it with `pip install remanence[parquet]`.") from None
+    try:
+        table = parquet.read_table(path)
+    except (arrow.ArrowException, OSError) as error:
+        raise DataError(f"{path} is damaged or no Parquet file ({type(error).__name__}).") from None
+    values = {name: table.column(name).to_pylist() for name in table.column_names}
+    return Columns(path, values, range(table.num_rows), "row")
+
+
+def _read_json(path: Path) -> Columns:
+    rows = read_json(path)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise DataError(f"{path} must hold a list of objects, one a row.")
+    names = list(rows[0]) if rows else []
+    for i, row in enumerate(rows):
+        if list(row) != names:
+            raise DataError(f"{path}, row {i}: must have the keys {', '.join(names)}; got {', '.join(row)}.")
+    return Columns(path, {name: [row[name] for row in rows] for name in names}, range(len(rows)), "row")
+
+
+def read_json(path: Path) -> Any:
+    """A JSON document; a malformed one is refused with its line."""
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {error.lineno}: not JSON ({error.msg}).") from None
+    except RecursionError:
+        raise DataError(f"{path} is nested too deeply to be read.") from None
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+READERS: dict[str, Callable[[Path], Columns]] = {
+    ".csv": _read_csv,
+    ".parquet": _read_parquet,
+    ".json": _read_json,
+}

@@ -1,0 +1,47 @@
+"""SVHN's cropped digits in the official MATLAB layout, where the label 10 means zero."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from scipy.io import loadmat
+
+from remanence.data.examples import Examples
+from remanence.data.pixels import as_labels, from_pixels
+from remanence.data.sources import Source
+from remanence.errors import DataError
+
+SVHN = Source(
+    name="svhn",
+    about="SVHN: 73,257 + 26,032 house-number digits from street photographs, 32×32",
+    home="http://ufldl.stanford.edu/housenumbers/",
+    folders=("svhn", "SVHN"),
+    checksums={
+        "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
+        "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
+    },
+)
+_NAMES = tuple(str(digit) for digit in range(10))
+
+
+def svhn(root: Path) -> tuple[Examples, Examples]:
+    """Training and test examples; an id is the position in the official order."""
+    contents = SVHN.read(root)
+    return _part(contents, "train_32x32.mat"), _part(contents, "test_32x32.mat")
+
+
+def _part(contents: dict[str, bytes], what: str) -> Examples:
+    try:
+        content = io.BytesIO(contents[what])
+        found = loadmat(content, variable_names=["X", "y"])  # type: ignore[arg-type]  # files are read too
+    except Exception as error:  # the reader raises a different kind for each way to be damaged
+        raise DataError(f"{what} is damaged or no MATLAB file ({type(error).__name__}).") from None
+    pixels, labels = np.asarray(found.get("X")), np.asarray(found.get("y")).ravel()
+    if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != labels.size:
+        raise DataError(f"{what} must hold X, height × width × 3 × n bytes, and y, n labels; it does not.")
+    if labels.dtype.kind not in "iu" or labels.min(initial=1) < 1 or labels.max(initial=1) > 10:
+        raise DataError(f"{what} must hold labels 1..10, 10 being zero; it does not.")
+    images = from_pixels(pixels.transpose(3, 0, 1, 2))
+    return Examples(np.arange(labels.size), images, as_labels(labels.astype(np.int64) % 10), _NAMES)
