@@ -12,6 +12,9 @@ from cyclopts import App, CycloptsError
 from remanence._version import __version__
 from remanence.cli import console
 from remanence.cli.demo import app as demo
+from remanence.cli.diff import app as diff
+from remanence.cli.trace import app as trace
+from remanence.cli.train import app as train
 from remanence.errors import InputError, RemanenceError
 
 app = App(
@@ -27,7 +30,8 @@ Start here: `remanence demo`""",
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
-app.command(demo)
+for command in (demo, train, trace, diff):
+    app.command(command)
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -21,9 +21,7 @@ def trace(
     model: str,
     out: Path,
     data_dir: Path | None = None,
-    width: int | None = None,
-    depth: int | None = None,
-    norm: str | None = None,
+    option: list[str] | None = None,
     batch_size: int = 128,
     total_steps: int | None = None,
     noise: float = 0.0,
@@ -52,12 +50,8 @@ def trace(
         The folder to write.
     data_dir:
         Where data sets lie.
-    width:
-        Width of the model, where it has one.
-    depth:
-        Depth of the model, where it has one.
-    norm:
-        batch or group, for resnet18.
+    option:
+        An option of the model, name=value; may be given several times.
     batch_size:
         That training used.
     total_steps:
@@ -72,7 +66,7 @@ def trace(
         Print the outcome as one JSON document.
     """
     from remanence.data import load_dataset
-    from remanence.models import build_model
+    from remanence.models import new_model, parse_options
     from remanence.storage import create, write_trace
     from remanence.training import Recipe, joined
     from remanence.training.posthoc import saved_checkpoints, trace_checkpoints
@@ -81,8 +75,8 @@ def trace(
 
     saved = saved_checkpoints(checkpoints)
     train, _ = load_dataset(data, data_dir)
-    options = {name: value for name, value in {"width": width, "depth": depth, "norm": norm}.items() if value}
-    built = build_model(model, train, **options)
+    shape, classes = train.inputs.shape[1:], len(train.class_names)
+    built = new_model(model, input_shape=shape, num_classes=classes, **parse_options(option or ()))
     steps = total_steps or max(max(saved), 1)
     recipe = Recipe(epochs=1, learning_rate=1.0, batch_size=batch_size, noise=noise, sampling=sampling)
     like = recipe.mechanism(len(train), assumed_sigma=sigma)

@@ -22,8 +22,7 @@ def train(
     model: str = "resnet18",
     data_dir: Path | None = None,
     width: int | None = None,
-    depth: int | None = None,
-    norm: str | None = None,
+    option: list[str] | None = None,
     recipe: str = "plain",
     epochs: int | None = None,
     learning_rate: Annotated[float | None, Parameter(name=["--learning-rate", "--lr"])] = None,
@@ -74,10 +73,8 @@ def train(
         Where data sets lie.
     width:
         Width of the model, where it has one.
-    depth:
-        Depth of the model, where it has one.
-    norm:
-        batch or group, for resnet18.
+    option:
+        Another option of the model, name=value (norm=group, depth=6); may be given several times.
     recipe:
         Settings to start from: plain, or paper (150 epochs, the paper's schedule); the options below change them.
     epochs:
@@ -132,6 +129,7 @@ def train(
     from dataclasses import replace
 
     from remanence.errors import UnknownNameError
+    from remanence.models import parse_options
     from remanence.training import RECIPES, joined
     from remanence.training.run import RunSettings, train_run
 
@@ -156,11 +154,7 @@ def train(
         "compile": compile,
     }
     changes = {name: value for name, value in given.items() if value is not None}
-    options = {
-        name: value
-        for name, value in {"width": width, "depth": depth, "norm": norm}.items()
-        if value is not None
-    }
+    options = parse_options(option or ()) | ({} if width is None else {"width": width})
     settings = RunSettings(
         data=data,
         model=model,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from remanence.storage.folder import Folder, open_folder
 
@@ -36,7 +38,7 @@ def _tensors(one: Folder, other: Folder, name: str) -> str:
     )
 
 
-def _gap(a: np.ndarray, b: np.ndarray) -> float:  # type: ignore[type-arg]
+def _gap(a: NDArray[Any], b: NDArray[Any]) -> float:
     if a.size == 0 or a.dtype.kind not in "fiu":
         return 0.0
     scale = max(float(np.abs(a).max()), float(np.abs(b).max())) or 1.0

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from remanence.data import Examples
+from remanence.data import Examples, augment
 from remanence.errors import NumericalError
 from remanence.training.randomness import derive_seed, generator
 from remanence.training.ranks import ALONE, Ranks
@@ -87,6 +87,9 @@ class Training:
 
     def _losses(self, rows: Tensor) -> Tensor:
         inputs, labels = self.examples.inputs[rows], self.examples.labels[rows]
+        if self.recipe.augment:
+            epoch = self.step // self.steps_per_epoch
+            inputs = augment(inputs, self.examples.ids[rows.numpy()], epoch=epoch, seed=self.seed)
         inputs, labels = inputs.to(self.device), labels.to(self.device)
         if self.recipe.channels_last and inputs.dim() == 4:
             inputs = inputs.to(memory_format=torch.channels_last)

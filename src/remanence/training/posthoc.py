@@ -87,7 +87,7 @@ def _read(path: Path) -> StateDict:
             arrays = open_folder(path, "checkpoint").tensors("weights")
             return {name: torch.from_numpy(array) for name, array in arrays.items()}
         if path.suffix == ".safetensors":
-            return load_file(path)  # type: ignore[no-any-return]
+            return load_file(path)
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise RunFolderError(
