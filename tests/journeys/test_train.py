@@ -1,0 +1,147 @@
+"""Training as a person runs it: processes of its own, killed and resumed."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from remanence.storage import open_folder, read_trace
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+MODEL = ["--data", "digits", "--model", "small_conv", "--width", "4", "--seed", "5"]
+TASK = [*MODEL, "--epochs", "3", "--record", "6"]
+SHORT = [*MODEL, "--epochs", "1", "--record", "3"]
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "remanence", *map(str, arguments)]
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, check=False, timeout=280, env=ENVIRONMENT
+    )
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("train") / "quiet"
+    done = run("train", *TASK, "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["test_accuracy"] > 0.5
+    return out
+
+
+def test_a_run_holds_weights_trace_and_measurements(quiet: Path) -> None:
+    folder = open_folder(quiet, "training")
+    assert [row["step"] for row in folder.rows("measurements")] == [21, 42, 63]
+    trace = read_trace(folder)
+    assert trace.steps.tolist() == [0, 10, 21, 32, 42, 52, 63]
+    assert trace.mechanism.assumed
+    assert folder.config()["recipe"]["epochs"] == 3
+    assert sorted(path.name for path in quiet.iterdir() if not path.name.startswith(".")) == [
+        "config.toml",
+        "measurements.jsonl",
+        "remanence.json",
+        "trace.json",
+        "trace.safetensors",
+        "weights.safetensors",
+    ]
+
+
+def test_killed_and_resumed_it_ends_with_the_same_bits(quiet: Path, tmp_path: Path) -> None:
+    out, rng = tmp_path / "noisy", random.Random(1)
+    for _ in range(5):
+        with subprocess.Popen(
+            command("train", *TASK, "--out", out, "--resume"),
+            env=ENVIRONMENT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as started:
+            time.sleep(rng.uniform(1.5, 6.0))
+            started.kill()
+    done = run("train", *TASK, "--out", out, "--resume", "--json")
+    assert done.returncode == 0, done.stderr
+    same = run("diff", quiet, out)
+    assert (same.returncode, same.stdout.strip()) == (0, "bit-identical")
+
+
+def test_two_processes_train_as_one(quiet: Path, tmp_path: Path) -> None:
+    out = tmp_path / "two"
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launch, "-m", "remanence", "train", *SHORT, "--out", str(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+        env=ENVIRONMENT,
+    )
+    assert done.returncode == 0, done.stderr
+    alone = run("train", *SHORT, "--out", tmp_path / "one")
+    assert alone.returncode == 0, alone.stderr
+    one, two = open_folder(tmp_path / "one"), open_folder(out)
+    for name, array in one.tensors("weights").items():
+        np.testing.assert_allclose(two.tensors("weights")[name], array, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(read_trace(two).norms[0], read_trace(one).norms[0], rtol=1e-6)
+
+
+def test_a_trace_made_afterwards_is_the_recorders(tmp_path: Path) -> None:
+    assert (
+        run(
+            "train", *SHORT, "--checkpoint-every", "7", "--keep-checkpoints", "--out", tmp_path / "run"
+        ).returncode
+        == 0
+    )
+    options = ["--data", "digits", "--model", "small_conv", "--option", "width=4", "--batch-size", "64"]
+    done = run("trace", tmp_path / "run", *options, "--out", tmp_path / "traced", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["checkpoints"] == [7, 14, 21]
+    recorded, made = (read_trace(open_folder(tmp_path / name)) for name in ("run", "traced"))
+    np.testing.assert_array_equal(made.norms, recorded.norms[1:])
+    np.testing.assert_array_equal(made.error, recorded.error[1:])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--data", "digit"], "Did you mean 'digits'"),
+        (["--data", "digits", "--model", "resnet"], "Did you mean 'resnet18'"),
+        (["--data", "digits", "--model", "no.such:thing"], "no.such"),
+        (["--data", "digits", "--recipe", "papr"], "Did you mean 'paper'"),
+        (["--data", "digits", "--model", "mlp", "--lr", "-1"], "`learning_rate`"),
+        (["--data", "digits", "--model", "mlp", "--record", "100000"], "`checkpoints` must be between"),
+    ],
+)
+def test_wrong_input_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    done = run("train", *arguments, "--out", tmp_path / "out")
+    assert done.returncode == 2, done.stderr
+    assert sentence in done.stderr
+    assert done.stderr.strip().count("\n") == 0
+
+
+def test_a_diverged_run_keeps_its_checkpoints(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    task = ["--data", "digits", "--model", "mlp", "--epochs", "3", "--lr", "1e30", "--record", "0"]
+    done = run("train", *task, "--checkpoint-every", "1", "--out", out)
+    assert done.returncode == 1
+    assert "The loss became" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list((out / "checkpoints").iterdir())
+
+
+def test_a_finished_or_foreign_folder_is_left_alone(quiet: Path, tmp_path: Path) -> None:
+    again = run("train", *TASK, "--out", quiet)
+    assert (again.returncode, "holds a finished run" in again.stderr) == (2, True)
+    other = run("train", *TASK, "--lr", "0.5", "--out", quiet, "--resume")
+    assert (other.returncode, "recipe.learning_rate" in other.stderr) == (2, True)
+    (tmp_path / "mine.txt").write_text("precious")
+    foreign = run("train", *TASK, "--out", tmp_path)
+    assert (foreign.returncode, "not empty" in foreign.stderr) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
