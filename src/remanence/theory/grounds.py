@@ -85,5 +85,5 @@ def grounds_of(
         reasons.append(f"A log-mean-exp over {runs} runs is biased low.")
     if n_checkpoints < mechanism.steps:
         filled = f"Norms between {n_checkpoints} checkpoints are filled in by the {rule} rule."
-        reasons.append(filled)
+        reasons.append(filled if n_checkpoints > 1 else "One recorded norm stands for every step.")
     return Grounds(Status.ESTIMATE, tuple(reasons))
