@@ -193,7 +193,8 @@ class _Setting:
             composition=self.composition,
             rule=self.rule,
             runs=len(self.runs),
-            everywhere=self.everywhere or all_capped,
+            everywhere=self.everywhere,
+            capped=all_capped,
             n_checkpoints=len(self.runs[0].steps),
         )
         if self.scale == "raw" and self.mechanism.reduction == "mean":
