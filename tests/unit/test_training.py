@@ -1,4 +1,6 @@
 import copy
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +10,16 @@ from torch import nn
 import remanence as rm
 from remanence.data import Examples, digits
 from remanence.models import small_conv
-from remanence.training import Recipe, Recorder, placed_steps, train_steps
+from remanence.storage import open_folder
+from remanence.training import (
+    RECIPES,
+    Checkpoints,
+    Recipe,
+    Recorder,
+    Training,
+    placed_steps,
+    train_steps,
+)
 from remanence.training.randomness import generator
 
 
@@ -130,3 +141,184 @@ def test_checkpoints_are_even_and_end_at_the_end() -> None:
 def test_a_wrong_recipe_is_refused_by_name(change: dict[str, object]) -> None:
     with pytest.raises(rm.InputError, match=f"`{next(iter(change))}`"):
         Recipe(**{"epochs": 1, "learning_rate": 0.1, **change})  # type: ignore[arg-type]
+
+
+def test_milestones_drop_the_learning_rate_at_their_epochs() -> None:
+    paper = RECIPES["paper"]
+    rates = [paper.learning_rate_at(epoch * 10, 10) for epoch in (0, 79, 80, 119, 120, 149)]
+    assert rates == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
+    with pytest.raises(rm.InputError, match="`milestones` go with"):
+        Recipe(epochs=1, learning_rate=0.1, milestones=(3,))
+
+
+class _Flat(nn.Module):
+    """A model whose loss gradient is zero: what moves it is noise alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(20_000))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(len(x), 10) + 0.0 * self.w.sum()
+
+
+def test_langevin_noise_has_the_scale_of_langevin_dynamics() -> None:
+    flat, eta, sigma = _Flat(), 0.04, 0.5
+    recipe = Recipe(
+        epochs=1, learning_rate=eta, batch_size=48, momentum=0, weight_decay=0, noise=sigma, langevin=True
+    )
+    list(train_steps(flat, few(), recipe, seed=0))
+    assert flat.w.std().item() == pytest.approx((2 * eta) ** 0.5 * sigma, rel=0.05)
+    assert recipe.mechanism(48, assumed_sigma=9).sigma == pytest.approx(sigma * (2 / eta) ** 0.5)
+
+
+def test_projection_keeps_the_weights_in_the_ball() -> None:
+    ball = model()
+    for _ in train_steps(
+        ball, few(), Recipe(epochs=1, learning_rate=0.05, batch_size=20, radius=0.5), seed=0
+    ):
+        assert weights(ball).norm().item() <= 0.5 + 1e-5
+
+
+def test_poisson_batches_have_the_right_law_and_a_fixed_denominator() -> None:
+    data = few()
+    recipe = Recipe(epochs=400, learning_rate=0.1, batch_size=12, sampling="poisson")
+    training = Training(model(), data, recipe, seed=3)
+    sizes, hits = [], np.zeros(len(data))
+    for step in range(1600):
+        training.step = step
+        batch = training._batch().numpy()
+        sizes.append(len(batch))
+        hits[batch] += 1
+    assert np.mean(sizes) == pytest.approx(12, abs=0.3)
+    assert np.var(sizes) == pytest.approx(48 * 0.25 * 0.75, rel=0.15)
+    assert np.abs(hits / 1600 - 0.25).max() < 0.06
+    mechanism = recipe.mechanism(48, assumed_sigma=0.1)
+    assert (mechanism.sampling, mechanism.denominator, mechanism.batch_size) == ("poisson", "fixed", 12)
+
+
+def test_a_poisson_step_divides_by_the_fixed_batch_size() -> None:
+    data, start = few(), model()
+    recipe = Recipe(
+        epochs=1, learning_rate=1.0, batch_size=12, momentum=0, weight_decay=0, sampling="poisson"
+    )
+    trained = copy.deepcopy(start)
+    training = Training(trained, data, recipe, seed=7)
+    batch = training._batch()
+    next(training.steps())
+    loss = nn.functional.cross_entropy(start(data.inputs[batch]), data.labels[batch], reduction="sum") / 12
+    gradients = torch.autograd.grad(loss, list(start.parameters()))
+    moved = weights(start) - torch.cat([g.flatten() for g in gradients])
+    torch.testing.assert_close(weights(trained), moved, rtol=1e-4, atol=1e-6)
+
+
+def test_accumulation_changes_rounding_only() -> None:
+    whole, parts, data = model(), model(), few()
+    list(train_steps(whole, data, RECIPE, seed=2))
+    list(train_steps(parts, data, replace(RECIPE, accumulate=3), seed=2))
+    torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-4, atol=1e-6)
+
+
+def test_what_the_caller_does_between_steps_changes_nothing() -> None:
+    """Even with dropout, which draws from the global random state in ordinary loops."""
+    results = []
+    for disturb in (False, True):
+        torch.manual_seed(0)
+        dropped = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10))
+        for _ in train_steps(dropped, few(), RECIPE, seed=4):
+            if disturb:
+                torch.rand(17)
+                dropped.eval()
+        results.append(weights(dropped))
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("stop", [1, 3, 4])
+def test_a_resumed_run_has_the_same_bits(stop: int, tmp_path: Path) -> None:
+    """Stop after some steps, build everything anew, restore, go on: weights and trace of an undisturbed run."""
+    data = few()
+    recipe = replace(RECIPE, noise=0.01, epochs=2)
+
+    def batch_norm_model() -> nn.Module:
+        torch.manual_seed(1)
+        return nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10)
+        )
+
+    def start(folder: Path) -> tuple[Training, Checkpoints, Recorder]:
+        training = Training(batch_norm_model(), data, recipe, seed=9)
+        checkpoints = Checkpoints(folder / "checkpoints")
+        checkpoints.restore(training)
+        recorder = Recorder(
+            training.model,
+            data,
+            total_steps=training.total_steps,
+            checkpoints=3,
+            mechanism=recipe.mechanism(len(data), assumed_sigma=1),
+            out=folder,
+            start=training.step,
+        )
+        return training, checkpoints, recorder
+
+    def go(folder: Path, until: int) -> tuple[Training, Recorder]:
+        training, checkpoints, recorder = start(folder)
+        for step in training.steps():
+            recorder.step()
+            if step % 2 == 0:
+                checkpoints.save(training, [])
+            if step == until:
+                break
+        return training, recorder
+
+    quiet, quiet_recorder = go(tmp_path / "quiet", 6)
+    go(tmp_path / "noisy", stop)
+    resumed, resumed_recorder = go(tmp_path / "noisy", 6)
+    for name, tensor in quiet.model.state_dict().items():
+        assert torch.equal(tensor, resumed.model.state_dict()[name]), name
+    one, other = quiet_recorder.finish(), resumed_recorder.finish()
+    assert np.array_equal(one.norms, other.norms)
+    assert np.array_equal(one.confidence, other.confidence)
+    assert open_folder(tmp_path / "quiet").digest() == open_folder(tmp_path / "noisy").digest()
+
+
+def test_old_checkpoints_thin_out_and_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
+    training = Training(model(), few(), RECIPE, seed=0)
+    checkpoints = Checkpoints(tmp_path)
+    for _ in training.steps():
+        checkpoints.save(training, [])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000005", "step-000000006"]
+    (tmp_path / "step-000000006" / "weights.safetensors").write_bytes(b"no")
+    again = Training(model(), few(), RECIPE, seed=0)
+    checkpoints.restore(again)
+    assert again.step == 5
+
+
+def test_foreign_weights_are_refused(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(Training(model(), few(), RECIPE, seed=0), [])
+    with pytest.raises(rm.RunFolderError, match="another model's weights"):
+        checkpoints.restore(Training(small_conv(width=8), few(), RECIPE, seed=0))
+
+
+def test_log_placement_is_dense_early_and_always_as_many() -> None:
+    assert placed_steps(1000, 4, "log").tolist() == [0, 1, 10, 100, 1000]
+    for total, n in ((10, 10), (12, 10), (100, 35), (7, 1)):
+        steps = placed_steps(total, n, "log")
+        assert len(steps) == n + 1
+        assert (np.diff(steps) > 0).all()
+        assert steps[-1] == total
+
+
+def test_a_recorder_of_some_ids_records_those() -> None:
+    data = few()
+    recorder = Recorder(
+        model(),
+        data,
+        total_steps=6,
+        checkpoints=1,
+        mechanism=RECIPE.mechanism(48, assumed_sigma=1),
+        ids=data.ids[5:9],
+    )
+    for _ in range(6):
+        recorder.step()
+    assert recorder.finish().ids.tolist() == data.ids[5:9].tolist()

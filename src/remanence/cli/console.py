@@ -38,7 +38,7 @@ def note(sentence: str) -> None:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Progress]:
+def progress_bar(*, show: bool = True) -> Iterator[Progress]:
     """A live bar with time left on a terminal; nothing at all in a pipe."""
     with Progress(
         TextColumn("{task.description}"),
@@ -48,7 +48,7 @@ def progress_bar() -> Iterator[Progress]:
         TextColumn("left"),
         TimeRemainingColumn(),
         console=err,
-        disable=not err.is_terminal,
+        disable=not (show and err.is_terminal),
         transient=True,
     ) as progress:
         yield progress

@@ -46,7 +46,7 @@ class Draft:
 
     def config(self, values: Mapping[str, Any]) -> None:
         """Write config.toml; keys without a value are left out."""
-        self.file("config.toml").write_text(tomli_w.dumps(_without_none(values)))
+        self.file("config.toml").write_text(to_toml(values))
 
     def tensors(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Write NAME.safetensors."""
@@ -163,6 +163,11 @@ def open_folder(path: Path, kind: str | None = None) -> Folder:
     if kind is not None and found_kind != kind:
         raise RunFolderError(f"{path} holds a {found_kind}; a {kind} is needed here.")
     return Folder(path, seal)
+
+
+def to_toml(values: Mapping[str, Any]) -> str:
+    """Settings as TOML; keys without a value are left out, which is how TOML says none."""
+    return tomli_w.dumps(_without_none(values))
 
 
 def _seal_text(path: Path, kind: str, files: Iterable[Path]) -> str:

@@ -29,6 +29,7 @@ def placed_steps(total_steps: int, checkpoints: int, placement: Placement = "eve
     if placement == "even":
         return np.round(np.linspace(0, total_steps, checkpoints + 1)).astype(np.int64)
     wanted = np.round(np.geomspace(1, total_steps, checkpoints)).astype(np.int64)
+    wanted[-1] = total_steps
     # early ones fall on the same step; push each to the first free step
     for i in range(1, checkpoints):
         wanted[i] = max(wanted[i], wanted[i - 1] + 1)
