@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-data lint format bench docs clean
+.PHONY: help demo test test-data lint format bench bench-accounting docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -40,6 +40,9 @@ lint: $(VENV)/.dev ## ruff, mypy strict, the layers
 format: $(VENV)/.dev ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench-accounting: $(VENV)/.core ## time the accounting of 50,000 examples against one norm pass of ResNet-18
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accounting.py
 
 $(VENV)/.docs: $(VENV)/.dev
 	@echo "Installing the tools for the documentation"

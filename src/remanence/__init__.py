@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from remanence.gradients import example_gradient_norms as example_gradient_norms
     from remanence.gradients import example_gradients_gram as example_gradients_gram
     from remanence.gradients import norms_in_flight as norms_in_flight
+    from remanence.theory.convergence import epsilon_after as epsilon_after
+    from remanence.theory.convergence import steps_to_unlearn as steps_to_unlearn
+    from remanence.theory.group import group_loss as group_loss
+    from remanence.theory.langevin import Langevin as Langevin
     from remanence.theory.privacy_loss import privacy_loss as privacy_loss
     from remanence.theory.privacy_loss import privacy_losses as privacy_losses
     from remanence.theory.privacy_loss import worst_case_loss as worst_case_loss
@@ -51,6 +55,9 @@ _HOME = {
         "RunFolderError",
         "UnknownNameError",
     ),
+    "remanence.theory.convergence": ("epsilon_after", "steps_to_unlearn"),
+    "remanence.theory.group": ("group_loss",),
+    "remanence.theory.langevin": ("Langevin",),
     "remanence.theory.privacy_loss": ("privacy_loss", "privacy_losses", "worst_case_loss"),
     "remanence.theory.sampled_gaussian": ("log_moment",),
     "remanence.gradients": (

@@ -11,6 +11,8 @@ from cyclopts import App, CycloptsError
 
 from remanence._version import __version__
 from remanence.cli import console
+from remanence.cli.bound import app as bound
+from remanence.cli.certify import app as certify
 from remanence.cli.demo import app as demo
 from remanence.cli.diff import app as diff
 from remanence.cli.trace import app as trace
@@ -30,7 +32,7 @@ Start here: `remanence demo`""",
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
-for command in (demo, train, trace, diff):
+for command in (demo, train, trace, diff, bound, certify):
     app.command(command)
 
 

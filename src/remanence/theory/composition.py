@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,6 @@ from remanence.theory.sampled_gaussian import log_moment
 
 Composition = Literal["pathwise", "stepwise", "printed", "accountant"]
 Floats = NDArray[np.float64]
-Rows = NDArray[np.floating[Any]]
 COMPOSITIONS = ("pathwise", "stepwise", "printed", "accountant")
 PATHWISE_GRID = (2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
 """Where p may be chosen; fixed beforehand, so that choosing it on the data stays mild."""
@@ -39,40 +39,105 @@ def printed_orders(alpha: float, p: float, steps: int) -> Floats:
     return np.asarray(np.minimum(orders, _LARGEST_ORDER))
 
 
-def constant_order(rows: Sequence[Rows], stands: Sequence[Stand], order: float, rate: float) -> Floats:
-    """S_j = Σ_t ln A_order for every run j and example, all steps at one order; shape [R, n]."""
-    weights = _row_weights(stands, np.ones(len(stands[0].rows)), len(rows[0]))
-    return np.stack([_weighted(run, {order: weights}, rate) for run in rows])
+class Moments(Protocol):
+    """The per-step moments of some training runs: ln h of everyone accounted for, by run, row and order."""
+
+    @property
+    def full(self) -> bool:
+        """Every step sees every example, so that ln h is a(a − 1)/2 times its value at order 2."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Runs, rows of checkpoints, and how many are accounted for."""
+
+    def __call__(self, order: float, rows: NDArray[np.int64]) -> Floats:
+        """The ln h of some rows at a real order, [runs, rows, n]."""
 
 
-def varying_order(
-    rows: Sequence[Rows], stands: Sequence[Stand], orders: Floats, weights: Floats, power: float, rate: float
+@dataclass(frozen=True)
+class RatioMoments:
+    """Moments of single examples, from their ratios [runs, rows, n]."""
+
+    ratios: NDArray[np.floating[Any]]
+    rate: float
+
+    @property
+    def full(self) -> bool:
+        """Whether every step sees every example."""
+        return self.rate == 1
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Runs, rows, examples."""
+        runs, rows, n = self.ratios.shape
+        return runs, rows, n
+
+    def __call__(self, order: float, rows: NDArray[np.int64]) -> Floats:
+        """Their ln A at a real order."""
+        return log_moment(order, self.rate, self.ratios[:, rows])
+
+
+def composed_loss(
+    moments: Moments, stands: Sequence[Stand], composition: Composition, alpha: float, p: float
 ) -> Floats:
-    """Σ_t weight_t (1/power) ln E_j exp(power ln A_{order_t}), the mean over runs j; shape [n].
+    """The bound of one composition at one p, for everyone accounted for."""
+    total = len(stands[0].rows)
+    if composition == "accountant":
+        return np.asarray(_path_sums(moments, stands, alpha).max(axis=0) / (alpha - 1))
+    if composition == "pathwise":
+        sums = _path_sums(moments, stands, 1 + (alpha - 1) * p / (p - 1))
+        return log_mean_exp((p - 1) * sums) / (p * (alpha - 1))
+    if composition == "printed":
+        orders = printed_orders(alpha, p, total)
+        weights = p * np.exp(np.arange(2, total + 2) * np.log1p(-1 / p)) / (alpha - 1)
+        return _step_sum(moments, stands, orders if moments.full else np.ceil(orders), weights, p)
+    orders = stepwise_orders(alpha, p, total)
+    first = [Stand(stand.rows[:1], stand.share) for stand in stands]
+    later = [Stand(stand.rows[1:], stand.share) for stand in stands]
+    loss = _step_sum(moments, first, orders[:1], 1 / (orders[:1] - 1), 1.0)
+    return loss + _step_sum(moments, later, orders[1:], 1 / (orders[1:] - 1), p) if total > 1 else loss
+
+
+def _path_sums(moments: Moments, stands: Sequence[Stand], order: float) -> Floats:
+    """S_j = Σ_t ln h at one order, for every run j; shape [runs, n]."""
+    weights = _row_weights(stands, np.ones(len(stands[0].rows)), moments.shape[1])
+    parts = (
+        np.einsum("m,rmn->rn", weights[rows], moments(order, rows)) for rows in _chunks(weights, moments)
+    )
+    return np.asarray(sum(parts))
+
+
+def _step_sum(
+    moments: Moments, stands: Sequence[Stand], orders: Floats, weights: Floats, power: float
+) -> Floats:
+    """Σ_t weight_t (1/power) ln E_j exp(power ln h_{order_t}), the mean over runs j; shape [n].
 
     The inner function of the order is convex and, for one run, linear between whole orders. So it is
     evaluated at each row's smallest and largest order and the whole ones between; other steps take the chord.
     """
-    if len(rows) == 1 and rate == 1:  # a(a − 1)ρ²/2 at any real order: as many times the moment of order 2
-        twos = _row_weights(stands, weights * orders * (orders - 1) / 2, len(rows[0]))
-        return _weighted(rows[0], {2.0: twos}, rate)
-    nodes = _nodes(stands, orders, weights, len(rows[0]), several=len(rows) > 1, whole=rate < 1)
-    if len(rows) == 1:
-        return _weighted(rows[0], nodes, rate)
-    total = np.zeros(rows[0].shape[1])
-    for order, row_weights in nodes.items():
-        for row in np.flatnonzero(row_weights):
-            logs = np.stack([power * log_moment(order, rate, run[row]) for run in rows])
-            total += row_weights[row] / power * log_mean_exp(logs)
-    return total
+    n_runs, n_rows, _ = moments.shape
+    if n_runs == 1 and moments.full:
+        nodes = {2.0: _row_weights(stands, weights * orders * (orders - 1) / 2, n_rows)}
+    else:
+        nodes = _nodes(stands, orders, weights, n_rows, several=n_runs > 1, whole=not moments.full)
+    parts = (
+        row_weights[rows] @ log_mean_exp(power * moments(order, rows)) / power
+        for order, row_weights in nodes.items()
+        for rows in _chunks(row_weights, moments)
+    )
+    return np.asarray(sum(parts))
 
 
-def _weighted(run: Rows, nodes: dict[float, Floats], rate: float) -> Floats:
-    total = np.zeros(run.shape[1])
-    for order, row_weights in nodes.items():
-        for row in np.flatnonzero(row_weights):
-            total += row_weights[row] * log_moment(order, rate, run[row])
-    return total
+_CHUNK = 1 << 20
+"""Moments held at once."""
+
+
+def _chunks(weights: Floats, moments: Moments) -> Iterator[NDArray[np.int64]]:
+    """The rows that carry weight, a few at a time."""
+    rows = np.flatnonzero(weights)
+    n_runs, _, n = moments.shape
+    size = max(1, _CHUNK // (n_runs * n))
+    return (rows[start : start + size] for start in range(0, rows.size, size))
 
 
 def _row_weights(stands: Sequence[Stand], weights: Floats, n_rows: int) -> Floats:

@@ -57,7 +57,14 @@ def faults(mechanism: Mechanism) -> tuple[str, ...]:
 
 
 def grounds_of(
-    mechanism: Mechanism, *, composition: str, rule: str, runs: int, everywhere: bool, n_checkpoints: int
+    mechanism: Mechanism,
+    *,
+    composition: str,
+    rule: str,
+    runs: int,
+    everywhere: bool,
+    capped: bool,
+    n_checkpoints: int,
 ) -> Grounds:
     """The status of a loss under this mechanism before its size is looked at."""
     wrong = faults(mechanism)
@@ -68,14 +75,11 @@ def grounds_of(
         )
     if wrong:
         return Grounds(Status.HEURISTIC, wrong)
-    if everywhere:
-        return Grounds(
-            Status.CERTIFICATE,
-            (
-                "Poisson sampling (or full batches), a fixed denominator and real noise.",
-                "The norms hold at every weight vector; each example's largest stands for all steps.",
-            ),
-        )
+    if everywhere or capped:
+        sound = "Poisson sampling (or full batches), a fixed denominator and real noise."
+        held = "The norms hold at every weight vector; each example's largest stands for all steps."
+        worst = "Every value is the worst case at `max_norm`, which holds at every weight vector."
+        return Grounds(Status.CERTIFICATE, (sound, held if everywhere else worst))
     reasons = ["The norms were observed along training; they bound nothing beyond it."]
     if composition == "accountant":
         reasons.append("An accountant on observed norms ignores that they are random.")
@@ -85,5 +89,5 @@ def grounds_of(
         reasons.append(f"A log-mean-exp over {runs} runs is biased low.")
     if n_checkpoints < mechanism.steps:
         filled = f"Norms between {n_checkpoints} checkpoints are filled in by the {rule} rule."
-        reasons.append(filled)
+        reasons.append(filled if n_checkpoints > 1 else "One recorded norm stands for every step.")
     return Grounds(Status.ESTIMATE, tuple(reasons))

@@ -16,6 +16,8 @@ def softplus(values: Floats) -> Floats:
 
 def log_mean_exp(values: Floats) -> Floats:
     """ln of the mean of e^v over the first axis; infinite values give an infinite mean, never NaN."""
+    if len(values) == 1:
+        return np.asarray(values[0])
     top = values.max(axis=0)
     anchor = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(over="ignore", under="ignore", divide="ignore"):

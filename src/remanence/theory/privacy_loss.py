@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from remanence.errors import InputError
-from remanence.theory import composition as comp
 from remanence.theory.checkpoints import RULES, Rule, Stand, norm_rows, stands_for
-from remanence.theory.composition import COMPOSITIONS, PATHWISE_GRID, Composition
+from remanence.theory.composition import COMPOSITIONS, PATHWISE_GRID, Composition, RatioMoments, composed_loss
 from remanence.theory.grounds import Grounds, faults, grounds_of
-from remanence.theory.logspace import log_mean_exp
 from remanence.theory.sampled_gaussian import check_alpha, log_moment
 from remanence.types import Bound, Ids, Mechanism, NormTrace, Scores, Status, check_choice, check_positive
 
@@ -132,7 +131,7 @@ def worst_case_loss(mechanism: Mechanism, *, alpha: float = 8.0, scale: Scale = 
     if mechanism.max_norm is None:
         reason = "No bound on the gradient norm is given (`max_norm`), so there is no worst case."
         return Bound(np.inf, Status.VACUOUS, (reason,), "accountant")
-    ratio = mechanism.max_norm / _unit(mechanism, scale)
+    ratio = mechanism.max_norm / noise_unit(mechanism, scale)
     value = mechanism.steps * float(log_moment(alpha, mechanism.sampling_rate, ratio)) / (alpha - 1)
     wrong = faults(mechanism)
     sound = ("Poisson sampling, fixed denominator, real noise, and a norm bound for every weight vector.",)
@@ -184,27 +183,8 @@ class _Setting:
 
     def values(self, p: float) -> Floats:
         """The loss of every example at one p."""
-        alpha, rate, total = self.alpha, self.mechanism.sampling_rate, self.mechanism.steps
-        rows, stands = self._rows()
-        if self.composition == "accountant":
-            sums = comp.constant_order(rows, stands, alpha, rate)
-            return np.asarray(sums.max(axis=0) / (alpha - 1))
-        if self.composition == "pathwise":
-            order = 1 + (alpha - 1) * p / (p - 1)
-            sums = comp.constant_order(rows, stands, order, rate)
-            return log_mean_exp((p - 1) * sums) / (p * (alpha - 1))
-        if self.composition == "printed":
-            weights = p * np.exp(np.arange(2, total + 2) * np.log1p(-1 / p)) / (alpha - 1)
-            orders = comp.printed_orders(alpha, p, total)
-            orders = np.ceil(orders) if rate < 1 else orders
-            return comp.varying_order(rows, stands, orders, weights, p, rate)
-        orders = comp.stepwise_orders(alpha, p, total)
-        first = [Stand(stand.rows[:1], stand.share) for stand in stands]
-        later = [Stand(stand.rows[1:], stand.share) for stand in stands]
-        values = comp.varying_order(rows, first, orders[:1], 1 / (orders[:1] - 1), 1.0, rate)
-        if total > 1:
-            values = values + comp.varying_order(rows, later, orders[1:], 1 / (orders[1:] - 1), p, rate)
-        return values
+        moments, stands = self._moments
+        return composed_loss(moments, stands, self.composition, self.alpha, p)
 
     def grounds(self, *, all_capped: bool) -> Grounds:
         """What the values are worth."""
@@ -213,7 +193,8 @@ class _Setting:
             composition=self.composition,
             rule=self.rule,
             runs=len(self.runs),
-            everywhere=self.everywhere or all_capped,
+            everywhere=self.everywhere,
+            capped=all_capped,
             n_checkpoints=len(self.runs[0].steps),
         )
         if self.scale == "raw" and self.mechanism.reduction == "mean":
@@ -223,18 +204,22 @@ class _Setting:
             return Grounds(found.status, (*found.reasons, note))
         return found
 
-    def _rows(self) -> tuple[list[NDArray[np.floating[Any]]], tuple[Stand, ...]]:
-        """Ratios by row and run, and which row stands for which step."""
-        unit, total = _unit(self.mechanism, self.scale), self.mechanism.steps
+    @cached_property
+    def _moments(self) -> tuple[RatioMoments, tuple[Stand, ...]]:
+        """Every run's ratios by row, and which row stands for which step."""
+        unit, total = noise_unit(self.mechanism, self.scale), self.mechanism.steps
         if self.everywhere:
-            rows = [run.norms.max(axis=0, keepdims=True) / np.float64(unit) for run in self.runs]
-            return rows, (Stand(np.zeros(total, np.int64), 1.0),)
-        with np.errstate(over="ignore"):
-            rows = [norm_rows(self.rule, run.norms) / np.float64(unit) for run in self.runs]
-        return rows, stands_for(self.rule, self.runs[0].steps, total)
+            rows = [run.norms.max(axis=0, keepdims=True) for run in self.runs]
+            stands: tuple[Stand, ...] = (Stand(np.zeros(total, np.int64), 1.0),)
+        else:
+            rows = [norm_rows(self.rule, run.norms) for run in self.runs]
+            stands = stands_for(self.rule, self.runs[0].steps, total)
+        ratios = np.stack(rows, dtype=np.float64)
+        ratios /= unit
+        return RatioMoments(ratios, self.mechanism.sampling_rate), stands
 
 
-def _unit(mechanism: Mechanism, scale: Scale) -> float:
+def noise_unit(mechanism: Mechanism, scale: Scale) -> float:
     """The norm whose ratio is 1."""
     divide = mechanism.reduction == "mean" and scale == "mechanism"
     return mechanism.sigma * (mechanism.batch_size if divide else 1.0)

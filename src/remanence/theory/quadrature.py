@@ -36,19 +36,21 @@ def exact_log_moment(order: float, rate: float, ratios: Floats) -> Floats:
 def _log_window(order: float, rate: float, ratio: float, low: float, high: float) -> float:
     z, step = np.linspace(low, high, _POINTS, retstep=True)
     with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
-        logs = _log_remainder(order, rate, ratio * (z - ratio / 2)) - z * z / 2
+        exponent = ratio * (z - ratio / 2)
+        log_base = np.logaddexp(np.log1p(-rate), np.log(rate) + exponent)
+        logs = log_remainder(order, log_base, rate * np.expm1(exponent)) - z * z / 2
     return float(np.logaddexp.reduce(logs) + np.log(step) - 0.5 * np.log(2 * np.pi))
 
 
-def _log_remainder(order: float, rate: float, exponent: Floats) -> Floats:
-    """ln((1 + x)^a − 1 − ax) with x = q(e^u − 1), by whichever form keeps its digits."""
-    growth = order * np.logaddexp(np.log1p(-rate), np.log(rate) + exponent)
-    x = rate * np.expm1(exponent)
-    small = np.abs(x) < 1e-2
+def log_remainder(order: float, log_base: Floats, x: Floats) -> Floats:
+    """ln((1 + x)^a − 1 − ax) from ln(1 + x) and x, by whichever form keeps its digits."""
+    growth = order * log_base
     direct = np.log(np.expm1(growth) - order * x)
-    large = growth + np.log1p(-np.exp(-growth) - order * np.exp(np.log(rate) + exponent - growth))
+    large = growth + np.log1p(-np.exp(-growth) - order * np.exp(np.log(x) - growth))
     series = np.ones_like(x)
     for k in range(12, 2, -1):
         series = 1 + series * x * (order - k + 1) / k
     tail = np.log(order * (order - 1) / 2) + 2 * np.log(np.abs(x)) + np.log(series)
-    return np.asarray(np.where(small, tail, np.where(growth > 30, large, direct)))
+    # beyond float range x is infinite while ln(1 + x) is not; the linear part is nothing beside the power
+    large = np.where(np.isinf(x), growth, large)
+    return np.asarray(np.where(np.abs(x) * order < 0.1, tail, np.where(growth > 30, large, direct)))

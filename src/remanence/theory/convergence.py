@@ -1,0 +1,312 @@
+"""Steps to unlearn: routes from a privacy loss or a worst case to ε after k steps, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import numpy as np
+
+from remanence.errors import InputError
+from remanence.theory.conversion import ORDERS, check_delta, renyi_to_epsilon
+from remanence.theory.grounds import VACUOUS_ABOVE
+from remanence.theory.langevin import Langevin
+from remanence.theory.sampled_gaussian import check_alpha
+from remanence.types import Bound, Status, check_choice, check_positive
+
+
+class Route(Protocol):
+    """A way to bound what is left of the forgotten examples after k unlearning steps."""
+
+    formula: ClassVar[str]
+    furthest: ClassVar[int]
+    """Where the search for k ends."""
+
+    @property
+    def status(self) -> Status:
+        """What its numbers are worth if its assumptions hold."""
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold."""
+
+    def epsilon(self, k: int) -> float:
+        """The bound after k steps; nonincreasing in k."""
+
+
+def epsilon_after(k: int, route: Route) -> Bound:
+    """What is left after k unlearning steps along a route: the inverse of `steps_to_unlearn`.
+
+    Checked by: tests/oracles/test_theory_convergence.py
+    """
+    if k < 0 or int(k) != k:
+        raise InputError(f"`k` must be a whole number of at least 0; got {k}.")
+    value = route.epsilon(int(k))
+    empty = value > VACUOUS_ABOVE
+    return Bound(value, Status.VACUOUS if empty else route.status, route.assumptions, route.formula)
+
+
+def steps_to_unlearn(target: float, route: Route) -> Bound:
+    """The fewest steps after which a route's bound is at most the target; infinite and vacuous where none is.
+
+    Checked by: tests/oracles/test_theory_convergence.py
+    """
+    check_positive("target", target)
+    low, high = -1, 1
+    if route.epsilon(0) <= target:
+        high = 0
+    while high and route.epsilon(high) > target:
+        low, high = high, 2 * high
+        if high > route.furthest:
+            reason = f"No k up to {route.furthest:.3g} reaches the target {target:g}."
+            return Bound(np.inf, Status.VACUOUS, (*route.assumptions, reason), route.formula)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if route.epsilon(middle) <= target else (middle, high)
+    return Bound(float(high), route.status, route.assumptions, route.formula)
+
+
+def corollary_constants(alpha: float, source: Literal["main", "appendix"] = "main") -> tuple[float, float]:
+    """B_α and C_α of the paper's corollary, as its main text states them or as its appendix derives them.
+
+    Statement:
+        main: (2α − 1/2)/(2α − 2), (2α − 1)/(2α − 2);
+        appendix: (α − 1/2)/(α − 1) · (2α − 1/2)/(2α − 1), (α − 1/2)/(α − 1). They are equal.
+
+    Symbols: `alpha` = α.
+
+    Assumptions: none.
+
+    Departs from the paper: not at all.
+
+    Source: the paper, Corollary "unl_dyn" and its proof.
+
+    Checked by: tests/oracles/test_theory_convergence.py
+    """
+    check_alpha(alpha)
+    check_choice("source", source, ("main", "appendix"))
+    if source == "main":
+        return (2 * alpha - 0.5) / (2 * alpha - 2), (2 * alpha - 1) / (2 * alpha - 2)
+    outer = (alpha - 0.5) / (alpha - 1)
+    return outer * (2 * alpha - 0.5) / (2 * alpha - 1), outer
+
+
+@dataclass(frozen=True)
+class Corollary:
+    """The paper's corollary: the target is retraining for T steps.
+
+    Statement:
+        ε*(k) = (B_α P(x, 4α) + C_α ε_{4α−1}) e^{−Ck/2α} + ε_{2α−1}.
+
+    Symbols: `loss` = P(x, 4α), `rate` = C per step (`Langevin.log_rate` computes it), `far` = ε_{4α−1} and
+        `near` = ε_{2α−1}, the distances of T steps on D′ from rest, at those orders.
+
+    Assumptions: Lipschitz, smooth loss; step size as Chien et al. 2024, Theorem 3.2, ask.
+
+    Departs from the paper: not at all; `SameHorizon` is simpler and tighter.
+
+    Source: the paper, Corollaries "unl_dyn" and "main".
+
+    Checked by: tests/oracles/test_theory_convergence.py
+    """
+
+    alpha: float
+    loss: Bound | float
+    rate: float
+    far: float = 0.0
+    near: float = 0.0
+    constants: Literal["main", "appendix"] = "main"
+    formula: ClassVar[str] = "paper's corollary, T-step target"
+    furthest: ClassVar[int] = 1 << 60
+
+    def __post_init__(self) -> None:
+        corollary_constants(self.alpha, self.constants)
+        check_positive("rate", self.rate)
+        for name in ("far", "near"):
+            _check_level(name, getattr(self, name))
+        _check_level("loss", _value(self.loss))
+
+    @property
+    def status(self) -> Status:
+        """As good as the loss that goes in."""
+        return _status(self.loss)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold."""
+        return (
+            *_inherited(self.loss),
+            f"Rényi divergence of order {self.alpha:g} to retraining for T steps.",
+        )
+
+    def epsilon(self, k: int) -> float:
+        """ε*(k)."""
+        b, c = corollary_constants(self.alpha, self.constants)
+        start = b * _value(self.loss) + c * self.far
+        left = start * np.exp(-self.rate * k / (2 * self.alpha))
+        # what stays behind is never reached, however small the rest beside it
+        return float(max(left + self.near, np.nextafter(self.near, np.inf) if start else self.near))
+
+
+@dataclass(frozen=True)
+class SameHorizon:
+    """Against retraining for T + k steps: both laws pass through the same k steps.
+
+    Statement:
+        D_α(unlearned after k ‖ retrained T + k steps) ≤ e^{−(1/α) Σ_j R_j} P(x, α).
+
+    Symbols: `loss` = P(x, α), Σ R_j = `dynamics.log_decay(k)`.
+
+    Assumptions: those of `dynamics`; the loss bounds D_α after T steps.
+
+    Departs from the paper: the target is T + k steps instead of T, so there is no triangle inequality, the
+        order is α instead of 4α, the rate 1/α instead of 1/2α, and nothing stays behind.
+
+    Source: ours, from Chien et al. 2024, Theorem 3.2.
+
+    Checked by: tests/oracles/test_theory_convergence.py
+    """
+
+    alpha: float
+    loss: Bound | float
+    dynamics: Langevin
+    formula: ClassVar[str] = "contraction, T+k-step target"
+    furthest: ClassVar[int] = 1 << 60
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        _check_level("loss", _value(self.loss))
+
+    @property
+    def status(self) -> Status:
+        """As good as the loss that goes in."""
+        return _status(self.loss)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold."""
+        target = f"Rényi divergence of order {self.alpha:g} to retraining for T + k steps."
+        return (*_inherited(self.loss), f"A {self.dynamics.loss} loss.", target)
+
+    def epsilon(self, k: int) -> float:
+        """The Rényi divergence left."""
+        return float(_value(self.loss) * np.exp(-self.dynamics.log_decay(k) / self.alpha))
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A Rényi route at many orders, read as (ε, δ) at the best of them."""
+
+    route_at: Callable[[float], Route]
+    delta: float
+    orders: Sequence[float] = ORDERS
+    formula: ClassVar[str] = "Rényi to (ε, δ)"
+    furthest: ClassVar[int] = 1 << 60
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+
+    @property
+    def status(self) -> Status:
+        """As good as the route."""
+        return self.route_at(self.orders[0]).status
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold."""
+        route = self.route_at(self.orders[0])
+        return (f"{route.formula}, at the best of {len(self.orders)} orders; δ = {self.delta:g}.",)
+
+    def epsilon(self, k: int) -> float:
+        """ε at δ."""
+        left = [self.route_at(order).epsilon(k) for order in self.orders]
+        return renyi_to_epsilon(self.orders, left, self.delta)[0]
+
+
+def published_worst_case(
+    dynamics: Langevin, *, lipschitz: float, n: int, delta: float, group: int = 1, saturating: bool = False
+) -> Converted:
+    """The published worst case for any `group` examples of n: a route to (ε, δ).
+
+    Statement:
+        D_α(k) ≤ e^{−kηm/α} · 4α S² M² / (m σ² n²), times 1 − e^{−mηT} if `saturating`.
+
+    Symbols: `lipschitz` = M, `group` = S, `dynamics` = η, m, σ, T.
+
+    Assumptions: m-strongly convex, M-Lipschitz loss; S examples are replaced, not removed.
+
+    Departs from the paper: it is what the paper builds on; the last factor could not be checked against the
+        cited text and is off by default, which is never smaller.
+
+    Source: Chien et al. 2024, Theorems 3.2 and 3.3.
+
+    Checked by: tests/oracles/test_theory_convergence.py
+    """
+    check_positive("lipschitz", lipschitz)
+    check_positive("n", n)
+    if dynamics.loss != "strongly convex":
+        raise InputError(f"The published worst case needs a strongly convex loss; got {dynamics.loss!r}.")
+    rate = dynamics.learning_rate * dynamics.strong_convexity
+    start = 4 * (group * lipschitz / (dynamics.sigma * n)) ** 2 / dynamics.strong_convexity
+    if saturating and dynamics.steps is not None:
+        start *= -np.expm1(-rate * dynamics.steps)
+    return Converted(lambda alpha: _Published(alpha, float(start), rate), delta)
+
+
+@dataclass(frozen=True)
+class _Published:
+    alpha: float
+    start: float
+    rate: float
+    formula: ClassVar[str] = "published worst case (log-Sobolev)"
+    furthest: ClassVar[int] = 1 << 60
+    status: ClassVar[Status] = Status.CERTIFICATE
+    assumptions: ClassVar[tuple[str, ...]] = ("Strongly convex, Lipschitz loss; replacement of examples.",)
+
+    def epsilon(self, k: int) -> float:
+        """The Rényi divergence left."""
+        return float(self.alpha * self.start * np.exp(-k * self.rate / self.alpha))
+
+
+def horizon_gap(dynamics: Langevin, *, alpha: float) -> float:
+    """D_α(retrained T + k steps ‖ retrained T steps), for any k: what the T-step target costs.
+
+    Statement:
+        α (2R)² c^{2T} (1 − c²) / (2 · 2ησ² (1 − c^{2T})).
+
+    Symbols: R = `dynamics.radius`, c = `dynamics.contraction`, T = `dynamics.steps`.
+
+    Assumptions: strongly convex loss, projection onto a ball of radius R.
+
+    Departs from the paper: its ε_{2α−1} and ε_{4α−1} are left open; this bounds them.
+
+    Source: shifted divergence, Feldman et al. 2018; Altschuler and Talwar 2022.
+
+    Checked by: tests/oracles/test_theory_convergence.py
+    """
+    check_alpha(alpha)
+    if dynamics.loss != "strongly convex" or dynamics.radius is None or dynamics.steps is None:
+        raise InputError(
+            "`dynamics` must be strongly convex and have `radius` and `steps`; one of them is missing."
+        )
+    c_sq, total = dynamics.contraction**2, dynamics.steps
+    kept = c_sq**total * (1 - c_sq) / (1 - c_sq**total)
+    return float(alpha * (2 * dynamics.radius) ** 2 * kept / (2 * dynamics.variance))
+
+
+def _value(loss: Bound | float) -> float:
+    return loss.value if isinstance(loss, Bound) else float(loss)
+
+
+def _status(loss: Bound | float) -> Status:
+    return loss.status if isinstance(loss, Bound) else Status.CERTIFICATE
+
+
+def _inherited(loss: Bound | float) -> tuple[str, ...]:
+    return loss.assumptions if isinstance(loss, Bound) else ("The privacy loss given is a bound.",)
+
+
+def _check_level(name: str, value: float) -> None:
+    if not value >= 0:
+        raise InputError(f"`{name}` must not be negative or NaN; got {value}.")

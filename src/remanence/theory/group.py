@@ -1,0 +1,236 @@
+"""Group privacy loss: how far a whole forget set moves the law of the trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from remanence.errors import InputError
+from remanence.theory.checkpoints import Rule, stands_for
+from remanence.theory.composition import COMPOSITIONS, PATHWISE_GRID, Composition, composed_loss
+from remanence.theory.grounds import Grounds, faults
+from remanence.theory.group_moments import Coupled, CoupledUpper, Independent
+from remanence.theory.privacy_loss import Scale, noise_unit
+from remanence.theory.sampled_gaussian import Floats, check_alpha
+from remanence.types import Bound, Mechanism, Status, check_choice, check_positive
+
+GroupMethod = Literal["coupled", "upper", "independent"]
+METHODS = ("coupled", "upper", "independent")
+
+
+def group_loss(
+    grams: Sequence[ArrayLike],
+    *,
+    steps: ArrayLike,
+    mechanism: Mechanism,
+    alpha: float = 8.0,
+    sigma: float | None = None,
+    method: GroupMethod = "coupled",
+    composition: Composition = "pathwise",
+    rule: Rule = "right",
+    p: float | None = None,
+    scale: Scale = "mechanism",
+    with_rows: int | None = None,
+    pool: int = 512,
+    draws: int = 4096,
+    seed: int = 0,
+) -> Bound:
+    """A bound on D_α(trained with the forget set ‖ trained without it), from one Gram matrix a checkpoint.
+
+    Statement (`coupled`, one step):
+        ln h^{(a)} ≤ ln E exp(Σ_{i<j} b_i′ G b_j / (Bσ)²),  b_1..b_a independent Bernoulli(q)^m, a whole.
+    `upper` bounds that expectation without sampling. `independent`, the paper's:
+        E_{B′} ln E_{B_1..B_a} exp(−Δ_a / 2σ²). Steps compose as for a single example.
+
+    Symbols: `grams[i]` = G, [m, m] inner products of the forget set's gradients at checkpoint i; for
+        `independent` the inner products of mini-batch gradients, the first `with_rows` of them from D, the
+        others from D′ = D without the forget set, on the scale of the noise.
+
+    Args:
+        grams: one matrix a checkpoint.
+        steps: the checkpoints, as optimizer steps already taken.
+        mechanism: how training went.
+        alpha: the order α > 1.
+        sigma: a noise level to suppose in place of the mechanism's.
+        method: `coupled`, `upper` or `independent`.
+        composition: as for `privacy_loss`.
+        rule: as for `privacy_loss`.
+        p: the Hölder exponent; by default 100 for `pathwise`, 3T for `stepwise` and `printed`.
+        scale: `raw` leaves out the division by the batch size.
+        with_rows: for `independent`, how many rows come from D.
+        pool: mini-batches to draw for `coupled`.
+        draws: tuples of mini-batches to average over.
+        seed: of the draws.
+
+    Assumptions: as for `privacy_loss`. Sampled means of exponentials are biased low, badly so where the
+        exponent spreads over more than about 3: such values rank forget sets and bound nothing.
+
+    Departs from the paper: its batches of D and D′ are independent, so its bound stays above
+        a/(2σ²) tr Cov(batch gradient) even when nothing is forgotten; coupling the retained part of the batch
+        cancels it and leaves only the forget set's gradients (docs/theory/group-loss.md).
+
+    Source: the paper, Theorem "Group Privacy" of the appendix; Thudi et al. 2024, Theorem 3.6.
+
+    Checked by: tests/oracles/test_theory_group.py
+    """
+    check_alpha(alpha)
+    check_choice("method", method, METHODS)
+    check_choice("composition", composition, COMPOSITIONS)
+    supposed = _supposed(mechanism, sigma)
+    checkpoints = np.asarray(steps)
+    matrices = _checked(grams, checkpoints)
+    if method == "independent":
+        scaled = [gram / supposed.sigma**2 for gram in matrices]
+        rows = _checked_rows(with_rows, len(matrices[0]))
+        parts: list[_Step] = [Independent(gram, rows, draws, seed) for gram in scaled]
+    else:
+        scaled = [gram / noise_unit(supposed, scale) ** 2 for gram in matrices]
+        rate = supposed.sampling_rate
+        parts = [
+            CoupledUpper(gram, rate) if method == "upper" else Coupled(gram, rate, pool, draws, seed)
+            for gram in scaled
+        ]
+    full = supposed.sampling_rate == 1 and method != "independent"
+    exponent = p or (PATHWISE_GRID[-1] if composition == "pathwise" else 3.0 * supposed.steps)
+    if not exponent > 1:
+        raise InputError(f"`p` must be a finite number above 1; got {p}.")
+    moments = _GroupMoments(parts, paired=rule == "upper", full=full)
+    stands = stands_for(rule, checkpoints, supposed.steps)
+    value = float(composed_loss(moments, stands, composition, alpha, exponent)[0])
+    grounds = _grounds(supposed, method, composition).weigh(np.array([value]))
+    return Bound(value, grounds.status, grounds.reasons, f"group loss, {method}, {composition}")
+
+
+def published_group_loss(loss: Callable[[float], float], size: int, *, alpha: float = 8.0) -> Bound:
+    """The published worst-case bound for a group: one point's loss at an order that grows with the group.
+
+    Statement:
+        D_α(group of 2^c) ≤ Π_{i<c} (1 + (α_i − 1/2)/(α_i − 1)) · P(2^c α),  α_i = 2^i α.
+
+    Symbols: `loss` = P as a function of the order, for any single point; `size` = |D_F| ≤ 2^c.
+
+    Assumptions: `loss` bounds every point of the group, also after others have been removed.
+
+    Departs from the paper: it only cites this bound; it is here as the baseline.
+
+    Source: Chien et al. 2024, Corollary 3.4; Mironov 2017, Propositions 2 and 11.
+
+    Checked by: tests/oracles/test_theory_group.py
+    """
+    check_alpha(alpha)
+    if size < 0 or int(size) != size:
+        raise InputError(f"`size` must be a whole number of at least 0; got {size}.")
+    if size == 0:
+        return Bound(0.0, Status.CERTIFICATE, ("Nothing is forgotten.",), "group loss, published")
+    factor, order = 1.0, alpha
+    for _ in range(int(np.ceil(np.log2(size)))):
+        factor *= 1 + (order - 0.5) / (order - 1)
+        order *= 2
+    value = factor * loss(order)
+    reason = f"One point's loss at order {order:g}, times {factor:.4g}; worth what that loss is worth."
+    grounds = Grounds(Status.ESTIMATE, (reason,)).weigh(np.array([value]))
+    return Bound(value, grounds.status, grounds.reasons, "group loss, published")
+
+
+class _Step(Protocol):
+    def log_moment(self, order: int) -> float: ...
+
+
+@dataclass(frozen=True)
+class _GroupMoments:
+    """The moments of one group as a run of a single example, whole orders remembered."""
+
+    parts: Sequence[_Step]
+    paired: bool
+    full: bool
+    seen: dict[tuple[int, int], float] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """One run, its rows, one group."""
+        return 1, len(self.parts) + self.paired, 1
+
+    def __call__(self, order: float, rows: NDArray[np.int64]) -> Floats:
+        """The ln h of some rows, [1, rows, 1]."""
+        values = [max(self._at(order, end) for end in self._ends(int(row))) for row in rows]
+        return np.asarray(values)[None, :, None]
+
+    def _ends(self, row: int) -> tuple[int, ...]:
+        return (max(row - 1, 0), min(row, len(self.parts) - 1)) if self.paired else (row,)
+
+    def _at(self, order: float, row: int) -> float:
+        """Linear between whole orders: ln h is convex in the order."""
+        if self.full:
+            return order * (order - 1) / 2 * self._whole(2, row)
+        low = int(np.floor(order))
+        share = order - low
+        value = (1 - share) * self._whole(low, row)
+        return value + share * self._whole(low + 1, row) if share else value
+
+    def _whole(self, order: int, row: int) -> float:
+        if order > 512:
+            raise InputError(f"A group loss needs orders up to {order}; raise `p` or lower `alpha`.")
+        if (order, row) not in self.seen:
+            self.seen[order, row] = self.parts[row].log_moment(order)
+        return self.seen[order, row]
+
+
+def _supposed(mechanism: Mechanism, sigma: float | None) -> Mechanism:
+    if sigma is None or sigma == mechanism.sigma:
+        return mechanism
+    check_positive("sigma", sigma)
+    return replace(mechanism, sigma=sigma, assumed=True)
+
+
+def _grounds(mechanism: Mechanism, method: str, composition: str) -> Grounds:
+    wrong = faults(mechanism)
+    if composition == "printed":
+        wrong += ("The composition as printed is not a theorem.",)
+    if wrong:
+        return Grounds(Status.HEURISTIC, wrong)
+    why = {
+        "coupled": "The expectation over batches is a sampled mean of exponentials, biased low.",
+        "upper": "The expectation over batches is bounded, not sampled; the gradients are one run's.",
+        "independent": "Sampled, biased low, and never below the spread of mini-batch gradients: "
+        "it barely sees the forget set.",
+    }
+    return Grounds(Status.ESTIMATE, ("The gradients were observed along one run.", why[method]))
+
+
+def _checked(grams: Sequence[ArrayLike], steps: NDArray[Any]) -> list[Floats]:
+    matrices = [np.asarray(gram, dtype=np.float64) for gram in grams]
+    if steps.ndim != 1 or len(steps) == 0 or steps.dtype.kind not in "iu":
+        raise InputError(f"`steps` must be a non-empty row of whole numbers; got {steps!r}.")
+    if steps[0] < 0 or np.any(np.diff(steps) <= 0):
+        raise InputError(f"`steps` must increase from 0 or above; got {steps.tolist()}.")
+    if len(matrices) != len(steps):
+        raise InputError(f"`grams` must hold one matrix a checkpoint, {len(steps)}; got {len(matrices)}.")
+    for i, matrix in enumerate(matrices):
+        if matrix.size == 0:
+            matrices[i] = matrix = np.zeros((0, 0))
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape != matrices[0].shape:
+            raise InputError(
+                f"`grams` must be square and of one size; matrix {i} has shape {matrix.shape}, "
+                f"the first {matrices[0].shape}."
+            )
+        if not np.all(np.isfinite(matrix)):
+            raise InputError(f"`grams` must be finite; matrix {i} at step {steps[i]} is not.")
+        scale = float(np.abs(matrix).max(initial=0.0))
+        if np.any(np.diag(matrix) < 0) or np.any(np.abs(matrix - matrix.T) > 1e-5 * scale):
+            raise InputError(
+                f"`grams` must be inner products (symmetric, squares on the diagonal); matrix {i} is not."
+            )
+    return matrices
+
+
+def _checked_rows(with_rows: int | None, size: int) -> int:
+    if with_rows is None or not 0 < with_rows < size:
+        raise InputError(
+            f"`with_rows` must say how many of the {size} mini-batches come from D (the others from D′), "
+            f"between 1 and {size - 1}; got {with_rows}."
+        )
+    return with_rows

@@ -1,0 +1,163 @@
+"""Routes that track a distance instead of a divergence: shifted divergence, and the hockey stick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from remanence.errors import InputError
+from remanence.theory.conversion import check_delta, gaussian_epsilon
+from remanence.theory.langevin import Langevin
+from remanence.types import Status, check_positive
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """The best worst case: shifts absorbed by the noise of the steps, as one Gaussian test.
+
+    Statement:
+        retraining and unlearning are μ_k-GDP apart, D_α = α μ_k²/2, with
+        μ_k² = c^{2k} Z_T² (1 − c²) / (2ησ² (1 − c^{2(T+k)})),  Z_T = e (1 − c^T)/(1 − c);
+        with `distance` = Z instead of a shift a step: μ_k² = c^{2k} Z² (1 − c²) / (2ησ² (1 − c^{2k})).
+
+    Symbols: `shift` = e = ηΔ/n, the most that one training step on D can differ from one on D′ at the same
+        weights; c = `dynamics.contraction`.
+
+    Assumptions: convex or strongly convex loss; the target is retraining for T + k steps.
+
+    Departs from the paper: it uses log-Sobolev constants, which this route dominates.
+
+    Source: Feldman et al. 2018; Altschuler and Talwar 2022; Bok, Su and Altschuler 2024.
+
+    Checked by: tests/oracles/test_theory_convergence.py
+    """
+
+    dynamics: Langevin
+    delta: float
+    shift: float | None = None
+    distance: float | None = None
+    formula: ClassVar[str] = "shifted divergence (Gaussian)"
+    furthest: ClassVar[int] = 1 << 60
+    status: ClassVar[Status] = Status.CERTIFICATE
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+        if self.dynamics.loss == "bounded":
+            raise InputError(
+                "The shifted divergence needs a convex loss; got 'bounded'. Use the hockey stick."
+            )
+        if (self.shift is None) == (self.distance is None):
+            raise InputError("Exactly one of `shift` and `distance` must be given.")
+        check_positive("shift or distance", self.shift if self.shift is not None else self.distance or 0.0)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold."""
+        source = "shift of one step" if self.shift is not None else "distance after training"
+        return (
+            f"A {self.dynamics.loss} loss; the {source} bounds every pair of data sets compared.",
+            f"(ε, δ) towards retraining for T + k steps, δ = {self.delta:g}.",
+        )
+
+    def mu(self, k: int) -> float:
+        """μ_k."""
+        total = self.dynamics.steps
+        if self.distance is not None:
+            absorbed = self._powers(k)
+            return float(self.distance * self._c**k / np.sqrt(absorbed)) if k else np.inf
+        assert self.shift is not None
+        reach = np.inf if total is None else float(total)
+        moved = reach if self._c == 1 else -np.expm1(reach * np.log(self._c)) / (1 - self._c)
+        return float(self.shift * moved * self._c**k / np.sqrt(self._powers(reach + k)))
+
+    def epsilon(self, k: int) -> float:
+        """ε at δ."""
+        mu = self.mu(k)
+        return gaussian_epsilon(mu, self.delta) if mu < 1e3 else float("inf")
+
+    @property
+    def _c(self) -> float:
+        return self.dynamics.contraction
+
+    def _powers(self, steps: float) -> float:
+        """Variance 2ησ² (1 + c² + … + c^{2(steps−1)})."""
+        c_sq = self._c**2
+        terms = steps if c_sq == 1 else -np.expm1(steps * np.log(c_sq)) / (1 - c_sq)
+        return float(self.dynamics.variance * terms)
+
+
+@dataclass(frozen=True)
+class HockeyStick:
+    """For losses that are only bounded: δ at fixed ε shrinks by the overlap of the noise.
+
+    Statement:
+        δ_{j+1} = δ_j θ(ln(1 + (e^ε − 1)/δ_j)),  θ(e) = Q(e/r − r/2) − e^e Q(e/r + r/2),
+        r = 2(R + ηM)/√(2ησ²),  δ_0 = `start`.
+
+    Symbols: Q = the normal tail, R = `dynamics.radius`, M = `dynamics.lipschitz`.
+
+    Assumptions: projection onto a ball of radius R before each step, gradients up to M; no convexity.
+
+    Departs from the paper: its constant for such losses is astronomically small; this one is only small.
+
+    Source: as in the public code of Koloskova et al. 2025; Balle et al. 2019 for the contraction.
+
+    Checked by: tests/oracles/test_theory_convergence.py
+    """
+
+    dynamics: Langevin
+    delta: float
+    start: float = 1.0
+    formula: ClassVar[str] = "hockey-stick contraction"
+    furthest: ClassVar[int] = 1 << 20
+    status: ClassVar[Status] = Status.CERTIFICATE
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+        if not 0 < self.start <= 1:
+            raise InputError(f"`start` must be a probability above 0; got {self.start}.")
+        if self.dynamics.radius is None or self.dynamics.lipschitz is None:
+            raise InputError(
+                "`dynamics` must have `radius` and `lipschitz` for the hockey stick; one is missing."
+            )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What must hold."""
+        return ("Projection onto the ball before every step, gradients up to `lipschitz`; no convexity.",)
+
+    def delta_after(self, k: int, epsilon: float) -> float:
+        """δ at ε after k steps; stops early once it is below the target."""
+        dynamics = self.dynamics
+        assert dynamics.radius is not None
+        assert dynamics.lipschitz is not None
+        reach = dynamics.radius + dynamics.learning_rate * dynamics.lipschitz
+        r = 2 * reach / np.sqrt(dynamics.variance)
+        delta = self.start
+        for _ in range(k):
+            if delta <= self.delta:
+                break
+            shrunk = delta * _overlap(np.log1p(np.expm1(epsilon) / delta), r)
+            if shrunk >= delta * (1 - 1e-12):
+                break
+            delta = shrunk
+        return float(delta)
+
+    def epsilon(self, k: int) -> float:
+        """The smallest ε for which δ is met after k steps, to 1e-6; infinite where none below 50 does."""
+        if self.delta_after(k, 50.0) > self.delta:
+            return float("inf")
+        low, high = 0.0, 50.0
+        while high - low > 1e-6:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.delta_after(k, middle) <= self.delta else (middle, high)
+        return high
+
+
+def _overlap(e: float, r: float) -> float:
+    first = log_ndtr(r / 2 - e / r)
+    second = e + log_ndtr(-e / r - r / 2)
+    return float(np.exp(first) * -np.expm1(min(second - first, 0.0)))
