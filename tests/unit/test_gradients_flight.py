@@ -35,6 +35,7 @@ def problems() -> dict[str, tuple[nn.Module, Any]]:
     torch.manual_seed(0)
     return {
         "resnet": (resnet18(4, "group"), torch.randn(6, 3, 16, 16)),
+        "resnet_last": (resnet18(8, "group"), torch.randn(6, 3, 16, 16)),
         "vit": (vit_small(2, dim=16, heads=2, patch=4, image=8), torch.randn(6, 3, 8, 8)),
         "tied": (Tied(), torch.randint(0, 10, (6, 5))),
         "lstm": (Lstm(), torch.randn(6, 5, 4)),
@@ -51,7 +52,7 @@ class Lstm(nn.Module):
         return out
 
 
-NAMES = ["resnet", "vit", "tied", "lstm"]
+NAMES = ["resnet", "resnet_last", "vit", "tied", "lstm"]
 TARGETS = torch.tensor([0, 1, 2, 3, 4, 5])
 
 

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from remanence.errors import InputError
 from remanence.gradients.batches import rows, size_of, tensors_of
 from remanence.gradients.coupling import refuse_batch_statistics
+from remanence.gradients.formats import Formats, has_planes, weight_gradients_safe
 from remanence.gradients.layout import DivergedError
 from remanence.gradients.ledger import Ledger
 from remanence.gradients.norms import choose
@@ -22,7 +23,9 @@ from remanence.gradients.use import Call, Use
 from remanence.gradients.watch import Rehearsal, Script, Watch
 from remanence.types import check_choice
 
-_scripts: weakref.WeakKeyDictionary[nn.Module, dict[Any, Script]] = weakref.WeakKeyDictionary()
+Rehearsed = tuple[Script, Formats]
+
+_rehearsed: weakref.WeakKeyDictionary[nn.Module, dict[Any, Rehearsed]] = weakref.WeakKeyDictionary()
 """Rehearsals of every model seen, so that a training loop rehearses once."""
 
 
@@ -158,7 +161,9 @@ class _Step:
         self.watch: _Flight | None = None
         self.flying = False
 
-    def enter(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Rehearse if need be, then watch."""
         if self.watch is not None:
             raise InputError(
@@ -166,7 +171,7 @@ class _Step:
             )
         n = size_of((args, kwargs))
         watched = {id(tensor): tensor for tensor in self.chosen.values()}
-        script = self._script(watched, args, kwargs, n)
+        script, formats = self._known(watched, args, kwargs, n)
         ledger = Ledger(
             {id(t): name for name, t in self.chosen.items()}, n, next(iter(watched.values())).device
         )
@@ -176,7 +181,9 @@ class _Step:
         self.norms._ledger = ledger
         self.norms._size = float(n) if self.reduction == "mean" else 1.0
         self.flying = True
+        args, kwargs = formats.inputs((args, kwargs))
         self.watch.__enter__()  # type: ignore[no-untyped-call]
+        return args, kwargs
 
     def leave(self, model: nn.Module, args: Any, output: Any) -> None:
         """The forward pass is over, well or not."""
@@ -200,15 +207,28 @@ class _Step:
         for use in watch.uses:
             use.call.lone = all(source in lone for source in use.sources.values())
 
-    def _script(self, watched: dict[int, Tensor], args: Any, kwargs: dict[str, Any], n: int) -> Script:
-        known = _scripts.setdefault(self.model, {})
+    def _known(self, watched: dict[int, Tensor], args: Any, kwargs: dict[str, Any], n: int) -> Rehearsed:
+        known = _rehearsed.setdefault(self.model, {})
         shapes = tuple((t.shape[1:], t.dtype) for t in tensors_of((args, kwargs)))
-        key = (shapes, self.model.training, frozenset(self.chosen))
+        key = (shapes, self.model.training, self.share, frozenset(self.chosen))
         if key not in known:
             if n < 2:
                 raise InputError("The first batch in flight must hold at least two examples; it holds one.")
-            known[key] = self._rehearse(watched, rows(args, 0, 1), rows(kwargs, 0, 1))
+            known[key] = self._formatted(watched, (rows(args, 0, 1), rows(kwargs, 0, 1)))
         return known[key]
+
+    def _formatted(self, watched: dict[int, Tensor], one: Any) -> Rehearsed:
+        """Channels last where work is shared and the model's code can take it: that is the faster way."""
+        on_cpu = next(iter(watched.values())).device.type == "cpu"
+        formats = Formats(
+            self.share and on_cpu and has_planes(self.model) and weight_gradients_safe(self.model)
+        )
+        try:
+            return self._rehearse(watched, *formats.inputs(one)), formats
+        except RuntimeError:
+            if not formats.last:
+                raise
+            return self._rehearse(watched, *one), Formats(last=False)
 
     def _rehearse(self, watched: dict[int, Tensor], args: Any, kwargs: dict[str, Any]) -> Script:
         """One example's forward pass, with random state and buffers put back after."""

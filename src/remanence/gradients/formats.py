@@ -16,6 +16,21 @@ def has_planes(model: nn.Module) -> bool:
     return any(isinstance(module, nn.Conv2d) for module in model.modules())
 
 
+def weight_gradients_safe(model: nn.Module) -> bool:
+    """Whether native weight gradients may be taken with channels last.
+
+    Those of strided 1x1 convolutions with fewer than eight input channels write past their end (oneDNN 3.12
+    in torch 2.13: a plain `backward()` ends in "double free or corruption"); input gradients do not.
+    """
+    return not any(
+        isinstance(module, nn.Conv2d)
+        and max(module.kernel_size) == 1
+        and max(module.stride) > 1
+        and module.in_channels < 8
+        for module in model.modules()
+    )
+
+
 class Formats:
     """Inputs and parameter values in the format of a pass; values are converted once, until they change."""
 
