@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from remanence.errors import RemanenceError as RemanenceError
     from remanence.errors import RunFolderError as RunFolderError
     from remanence.errors import UnknownNameError as UnknownNameError
+    from remanence.forgetting import bands as bands
+    from remanence.forgetting import easiest as easiest
+    from remanence.forgetting import hardest as hardest
+    from remanence.forgetting import random_set as random_set
+    from remanence.forgetting import read_forget_set as read_forget_set
     from remanence.gradients import FallbackWarning as FallbackWarning
     from remanence.gradients import dataset_gradient_norms as dataset_gradient_norms
     from remanence.gradients import example_gradient_norms as example_gradient_norms
@@ -42,6 +47,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "remanence.data": ("Examples", "Split", "load_dataset", "with_ids"),
+    "remanence.forgetting": ("bands", "easiest", "hardest", "random_set", "read_forget_set"),
     "remanence.errors": (
         "DataError",
         "DataWarning",
