@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from remanence.errors import RemanenceError as RemanenceError
     from remanence.errors import RunFolderError as RunFolderError
     from remanence.errors import UnknownNameError as UnknownNameError
+    from remanence.forgetting import bands as bands
+    from remanence.forgetting import easiest as easiest
+    from remanence.forgetting import hardest as hardest
+    from remanence.forgetting import random_set as random_set
+    from remanence.forgetting import read_forget_set as read_forget_set
     from remanence.gradients import FallbackWarning as FallbackWarning
     from remanence.gradients import dataset_gradient_norms as dataset_gradient_norms
     from remanence.gradients import example_gradient_norms as example_gradient_norms
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
     from remanence.theory.privacy_loss import privacy_losses as privacy_losses
     from remanence.theory.privacy_loss import worst_case_loss as worst_case_loss
     from remanence.theory.sampled_gaussian import log_moment as log_moment
+    from remanence.training.recipe import Recipe as Recipe
+    from remanence.training.recorder import Recorder as Recorder
     from remanence.types import Bound as Bound
     from remanence.types import ForgetSet as ForgetSet
     from remanence.types import Measurement as Measurement
@@ -46,6 +53,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "remanence.data": ("Examples", "Split", "load_dataset", "with_ids"),
+    "remanence.forgetting": ("bands", "easiest", "hardest", "random_set", "read_forget_set"),
     "remanence.errors": (
         "DataError",
         "DataWarning",
@@ -67,6 +75,8 @@ _HOME = {
         "example_gradients_gram",
         "norms_in_flight",
     ),
+    "remanence.training.recipe": ("Recipe",),
+    "remanence.training.recorder": ("Recorder",),
     "remanence.types": ("Bound", "ForgetSet", "Measurement", "Mechanism", "NormTrace", "Scores", "Status"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -1,11 +1,12 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import remanence as rm
-from remanence.models import MODELS, logistic, new_model, parse_options
+from remanence.models import MODELS, build_model, logistic, parse_options
 
 OWN = """
 from torch import nn
@@ -23,6 +24,11 @@ number = 3
 """
 
 
+def examples(n_classes: int, *shape: int) -> rm.Examples:
+    names = tuple(map(str, range(n_classes)))
+    return rm.Examples(np.arange(n_classes), torch.zeros(n_classes, *shape), torch.arange(n_classes), names)
+
+
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     name = "my_models_" + tmp_path.name.replace("-", "_")
@@ -35,13 +41,13 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "small_conv"])
 def test_every_model_fits_the_data_it_is_made_for(name: str) -> None:
     options = {"width": 8} if name == "resnet18" else {"dim": 24, "depth": 1} if name == "vit_small" else {}
-    model = new_model(name, input_shape=(1, 8, 8), num_classes=7, **options)
+    model = build_model(name, examples(7, 1, 8, 8), **options)
     assert model(torch.rand(2, 1, 8, 8)).shape == (2, 7)
 
 
 def test_ones_own_model_from_the_current_folder(own: str) -> None:
     path = list(sys.path)
-    model = new_model(f"{own}:net", input_shape=(1, 2, 3), num_classes=5, width=9)
+    model = build_model(f"{own}:net", examples(5, 1, 2, 3), width=9)
     assert model(torch.rand(4, 1, 2, 3)).shape == (4, 5)
     assert model[1].out_features == 9  # type: ignore[index]
     assert sys.path == path
@@ -64,7 +70,7 @@ def test_ones_own_model_from_the_current_folder(own: str) -> None:
 def test_what_is_no_model(own: str, spec: str, words: str) -> None:
     options = {"widht": 3} if spec == "logistic" else {}
     with pytest.raises(rm.InputError, match=words):
-        new_model(spec.format(own=own), **options)
+        build_model(spec.format(own=own), examples(5, 4), **options)
 
 
 def test_options_as_people_type_them() -> None:

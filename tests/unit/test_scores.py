@@ -34,3 +34,22 @@ def test_what_was_not_recorded_is_named(name: str) -> None:
     bare = rm.NormTrace(TRACE.ids, TRACE.steps, TRACE.norms, MECHANISM)
     with pytest.raises(rm.InputError, match="was not recorded"):
         SCORES[name](bare)
+
+
+@pytest.mark.parametrize(
+    ("steps", "moments"),
+    [
+        ([0, 5, 10], "epochs"),
+        ([5, 10], "epochs"),
+        ([0, 4, 10], "checkpoints"),
+        ([0, 2, 5, 10], "checkpoints"),
+    ],
+)
+def test_confidence_says_over_which_moments(steps: list[int], moments: str) -> None:
+    """Ten steps at a rate of 0.2 are two epochs, which end at steps 5 and 10."""
+    mechanism = rm.Mechanism(sigma=0.1, sampling_rate=0.2, steps=10, batch_size=32)
+    confidence = np.linspace(0, 1, 2 * len(steps)).reshape(-1, 2)
+    trace = rm.NormTrace(TRACE.ids, np.array(steps), np.ones_like(confidence), mechanism, confidence)
+    scores = SCORES["confidence"](trace)
+    assert scores.params["moments"] == moments
+    assert scores.values == pytest.approx(1 - confidence[np.array(steps) > 0].mean(axis=0))

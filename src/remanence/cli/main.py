@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from cyclopts import App, CycloptsError
 
@@ -13,11 +16,14 @@ from remanence._version import __version__
 from remanence.cli import console
 from remanence.cli.bound import app as bound
 from remanence.cli.certify import app as certify
+from remanence.cli.data import app as data
 from remanence.cli.demo import app as demo
 from remanence.cli.diff import app as diff
+from remanence.cli.score import app as score
+from remanence.cli.select import app as select
 from remanence.cli.trace import app as trace
 from remanence.cli.train import app as train
-from remanence.errors import InputError, RemanenceError
+from remanence.errors import DataWarning, InputError, RemanenceError
 
 app = App(
     name="remanence",
@@ -32,7 +38,7 @@ Start here: `remanence demo`""",
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
-for command in (demo, train, trace, diff, bound, certify):
+for command in (demo, data, train, trace, diff, score, select, bound, certify):
     app.command(command)
 
 
@@ -48,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     try:
-        app(list(arguments))
+        with _warnings_in_one_line():
+            app(list(arguments))
     except (CycloptsError, InputError) as error:
         console.print_error(_sentence(error))
         return 2
@@ -70,6 +77,23 @@ def run(arguments: Sequence[str]) -> int:
             return 2
         raise
     return 0
+
+
+@contextlib.contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """What the library warns of is a remark here, not a place in the code."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def say(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, UserWarning):
+                console.note(f"warning: {' '.join(str(message).split())}")
+            else:
+                show(message, category, *place, **more)
+
+        warnings.showwarning = say
+        warnings.simplefilter("always", DataWarning)
+        yield
 
 
 def _sentence(error: Exception) -> str:

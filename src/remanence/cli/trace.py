@@ -66,7 +66,7 @@ def trace(
         Print the outcome as one JSON document.
     """
     from remanence.data import load_dataset
-    from remanence.models import new_model, parse_options
+    from remanence.models import build_model, parse_options
     from remanence.storage import create, write_trace
     from remanence.training import Recipe, joined
     from remanence.training.posthoc import saved_checkpoints, trace_checkpoints
@@ -75,8 +75,7 @@ def trace(
 
     saved = saved_checkpoints(checkpoints)
     train, _ = load_dataset(data, data_dir)
-    shape, classes = train.inputs.shape[1:], len(train.class_names)
-    built = new_model(model, input_shape=shape, num_classes=classes, **parse_options(option or ()))
+    built = build_model(model, train, **parse_options(option or ()))
     steps = total_steps or max(max(saved), 1)
     recipe = Recipe(epochs=1, learning_rate=1.0, batch_size=batch_size, noise=noise, sampling=sampling)
     like = recipe.mechanism(len(train), assumed_sigma=sigma)

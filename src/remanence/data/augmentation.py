@@ -18,7 +18,7 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def augment(
-    inputs: Tensor, ids: Ids, *, epoch: int, seed: int, padding: int = 4, flip: bool = True
+    inputs: Tensor, ids: Ids, epoch: int, seed: int, *, padding: int = 4, flip: bool = True
 ) -> Tensor:
     """Each picture shifted by up to `padding` pixels (zeros come in) and, every other time, mirrored.
 

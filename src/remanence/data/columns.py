@@ -49,9 +49,15 @@ class Columns:
             raise DataError(f"{self.path} has no column {name!r}; it has {', '.join(self.values)}.")
         return self.values[name]
 
-    def numbers(self, name: str, *, finite: bool = True) -> NDArray[np.float64]:
-        """A column of numbers; a missing number or one that is none is refused with its line."""
-        values = self.column(name)
+    def numbers(self, name: str, *, finite: bool = True, missing: float | None = None) -> NDArray[np.float64]:
+        """A column of numbers; what is none is refused with its line.
+
+        Args:
+            name: the column.
+            finite: refuse infinite ones.
+            missing: what an absent value (JSON's null) stands for; refused by default.
+        """
+        values = [missing if value is None else value for value in self.column(name)]
         try:
             found = np.asarray(values).astype(np.float64)
         except (ValueError, TypeError):
@@ -84,7 +90,9 @@ class Columns:
                     f"{self.at(row)}: ids must be unique; {text!r} was already in {self.place} "
                     f"{self.lines[first[text]]}."
                 )
-        return as_id_array(texts)
+        # CSV knows no types; where a table does, text stays text even if it looks like numbers
+        typed_text = self.place == "row" and any(isinstance(value, str) for value in self.column(name))
+        return np.array(texts, dtype=np.str_) if typed_text else as_id_array(texts)
 
 
 def as_id_array(texts: Sequence[str]) -> Ids:

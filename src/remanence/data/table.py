@@ -22,7 +22,8 @@ def feature_table(
 
     Args:
         path: the table.
-        label: the column with the class, words or whole numbers; the classes are those of the training rows.
+        label: the column with the class, words or whole numbers. Where a split is given, the classes are those
+            of the training rows.
         id_: the column with the ids; where there is none, an id is the row's number from 0.
         split: the column that says `train` or `test`; where there is none, about a fifth is held out by a
             hash of the id.
@@ -33,8 +34,9 @@ def feature_table(
     features = [name for name in table.values if name not in (label, id_, split, user)]
     if not features:
         raise DataError(f"{path} must have feature columns beside {', '.join(table.values)}.")
-    testing = _testing(table, split) if split in table.values else held_out(ids)
-    names, labels = _classes(table, label, testing)
+    said = split in table.values
+    testing = _testing(table, split) if said else held_out(ids)
+    names, labels = _classes(table, label, trained=~testing if said else np.ones_like(testing))
     inputs = np.stack([table.numbers(name) for name in features], axis=1).astype(np.float32)
     both = Examples(ids, torch.from_numpy(inputs), as_labels(labels), names)
     return parted(both, testing, what=str(path))
@@ -49,10 +51,10 @@ def _testing(table: Columns, split: str) -> NDArray[np.bool_]:
 
 
 def _classes(
-    table: Columns, label: str, testing: NDArray[np.bool_]
+    table: Columns, label: str, *, trained: NDArray[np.bool_]
 ) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     words = table.names(label)
-    known = {word for word, test in zip(words, testing, strict=True) if not test}
+    known = {word for word, known_to_train in zip(words, trained, strict=True) if known_to_train}
     whole = all(word.lstrip("-").isdecimal() for word in known)
     number = {name: i for i, name in enumerate(sorted(known, key=int if whole else None))}
     for row, word in enumerate(words):

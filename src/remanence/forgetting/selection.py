@@ -1,10 +1,14 @@
-"""Forget sets chosen by score or by chance."""
+"""Forget sets chosen by score, by chance, by class or by person."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
 
-from remanence.errors import InputError
+import numpy as np
+from numpy.typing import NDArray
+
+from remanence.data import Examples
+from remanence.errors import InputError, UnknownNameError
 from remanence.types import ForgetSet, Ids, Scores
 
 BAND_NAMES = ("lowest", "lower quartile", "median", "upper quartile", "highest")
@@ -13,12 +17,13 @@ BAND_NAMES = ("lowest", "lower quartile", "median", "upper quartile", "highest")
 def bands(scores: Scores, size: int) -> tuple[ForgetSet, ...]:
     """Five forget sets of rising difficulty: the lowest scores, around each quartile, the highest.
 
-    Ties are broken by the order of the ids, so the same scores always give the same sets.
+    Ties are broken by the order of the ids, so the same scores always give the same sets. Up to a sixth of
+    the examples the sets are disjoint; above that neighbours overlap.
     """
     n = len(scores.ids)
     if not 1 <= size <= n // 5:
         raise InputError(f"`size` must be between 1 and {n // 5}, a fifth of the {n} examples; got {size}.")
-    order = np.lexsort((scores.ids, scores.values))
+    order = _rising(scores)
     starts = [0, *(round(n * quarter / 4) - size // 2 for quarter in (1, 2, 3)), n - size]
     return tuple(
         ForgetSet(name, scores.ids[order[start : start + size]], f"{size} examples, {name} {scores.name}")
@@ -26,9 +31,53 @@ def bands(scores: Scores, size: int) -> tuple[ForgetSet, ...]:
     )
 
 
+def hardest(scores: Scores, size: int) -> ForgetSet:
+    """The examples with the highest scores, hardest first."""
+    _check_size(size, len(scores.ids))
+    chosen = scores.ids[_rising(scores)[::-1][:size]]
+    return ForgetSet("hardest", chosen, f"{size} examples with the highest {scores.name}")
+
+
+def easiest(scores: Scores, size: int) -> ForgetSet:
+    """The examples with the lowest scores, easiest first."""
+    _check_size(size, len(scores.ids))
+    chosen = scores.ids[_rising(scores)[:size]]
+    return ForgetSet("easiest", chosen, f"{size} examples with the lowest {scores.name}")
+
+
 def random_set(ids: Ids, size: int, seed: int) -> ForgetSet:
     """A forget set drawn at random."""
-    if not 1 <= size <= len(ids):
-        raise InputError(f"`size` must be between 1 and the {len(ids)} examples there are; got {size}.")
+    _check_size(size, len(ids))
     chosen = np.sort(np.random.default_rng(seed).choice(len(ids), size, replace=False))
     return ForgetSet("random", ids[chosen], f"{size} examples drawn with seed {seed}")
+
+
+def of_class(examples: Examples, class_name: str, size: int | None = None, seed: int = 0) -> ForgetSet:
+    """All examples of a class, or `size` of them drawn at random."""
+    if class_name not in examples.class_names:
+        raise UnknownNameError("class", class_name, examples.class_names)
+    ids = examples.ids[examples.labels.numpy() == examples.class_names.index(class_name)]
+    if len(ids) == 0:
+        raise InputError(f"Class {class_name!r} must have examples to forget; it has none.")
+    name = f"class {class_name}"
+    if size is None:
+        return ForgetSet(name, ids, f"all {len(ids)} examples of class {class_name}")
+    drawn = random_set(ids, size, seed)
+    return ForgetSet(name, drawn.ids, f"{size} examples of class {class_name} drawn with seed {seed}")
+
+
+def of_user(ids: Ids, users: Sequence[str], user: str) -> ForgetSet:
+    """Every example of one person; `users` says whose each id is."""
+    chosen = ids[np.array([each == user for each in users], dtype=np.bool_)]
+    if len(chosen) == 0:
+        raise UnknownNameError("user", user, set(users))
+    return ForgetSet(f"user {user}", chosen, f"all {len(chosen)} examples of user {user}")
+
+
+def _rising(scores: Scores) -> NDArray[np.int64]:
+    return np.lexsort((scores.ids, scores.values))
+
+
+def _check_size(size: int, available: int) -> None:
+    if not 1 <= size <= available:
+        raise InputError(f"`size` must be between 1 and the {available} examples there are; got {size}.")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
-from remanence.models import loading
-from remanence.models.loading import parse_options
+from remanence.models.loading import Described, made_model, parse_options
 from remanence.models.logistic import logistic
 from remanence.models.mlp import mlp
 from remanence.models.resnet import resnet18
@@ -24,18 +23,23 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def new_model(
-    spec: str, *, input_shape: Sequence[int] | None = None, num_classes: int | None = None, **options: Any
-) -> nn.Module:
-    """A model by a name in `MODELS`, or by `package.module:function`; see `remanence.models.loading`."""
-    return loading.new_model(spec, MODELS, input_shape=input_shape, num_classes=num_classes, **options)
+def build_model(spec: str, examples: Described, **options: Any) -> nn.Module:
+    """A new model for these examples.
+
+    Args:
+        spec: a name in `MODELS`, or `package.module:function` for one's own.
+        examples: what it is for. Their shape and classes fill in what the function asks for and the caller left
+            out: `in_channels`, `in_features`, `image` (the side of a square picture), `num_classes`.
+        options: handed to the function.
+    """
+    return made_model(spec, MODELS, examples, options)
 
 
 __all__ = [
     "MODELS",
+    "build_model",
     "logistic",
     "mlp",
-    "new_model",
     "parse_options",
     "resnet18",
     "small_conv",

@@ -6,39 +6,37 @@ import ast
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
 from remanence.errors import InputError, UnknownNameError
 
 
-def new_model(
-    spec: str,
-    known: Mapping[str, Callable[..., nn.Module]],
-    *,
-    input_shape: Sequence[int] | None = None,
-    num_classes: int | None = None,
-    **options: Any,
-) -> nn.Module:
-    """Make a model.
+class Described(Protocol):
+    """What a model must know of the examples it is made for; `remanence.data.Examples` is one."""
 
-    Args:
-        spec: a name among `known`, or `package.module:function` for one's own.
-        known: functions by name.
-        input_shape: of one example. With `num_classes` it fills in what the function asks for and the caller
-            left out: `in_channels`, `in_features`, `image` (the side of a square picture), `num_classes`.
-        num_classes: of the data.
-        options: handed to the function.
-    """
+    @property
+    def inputs(self) -> Tensor:
+        """Every input, the first axis counting examples."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes."""
+
+
+def made_model(
+    spec: str, known: Mapping[str, Callable[..., nn.Module]], examples: Described, options: Mapping[str, Any]
+) -> nn.Module:
+    """The model that `spec` names, by the functions in `known` or by one of the user's own."""
     make = _imported(spec) if ":" in spec else _known(spec, known)
     parameters = inspect.signature(make).parameters
-    facts = _facts(input_shape, num_classes)
-    arguments = {name: value for name, value in facts.items() if name in parameters} | options
+    filled = {name: value for name, value in _facts(examples).items() if name in parameters}
+    arguments = filled | dict(options)
     try:
         inspect.signature(make).bind(**arguments)
     except TypeError as error:
@@ -95,10 +93,7 @@ def _module(place: str, spec: str) -> ModuleType:
             sys.path.remove(here)
 
 
-def _facts(input_shape: Sequence[int] | None, num_classes: int | None) -> dict[str, int]:
-    facts = {} if num_classes is None else {"num_classes": num_classes}
-    if input_shape is not None:
-        facts["in_features"] = math.prod(input_shape)
-        if len(input_shape) == 3:
-            facts |= {"in_channels": input_shape[0], "image": input_shape[-1]}
-    return facts
+def _facts(examples: Described) -> dict[str, int]:
+    shape = tuple(examples.inputs.shape[1:])
+    facts = {"num_classes": len(examples.class_names), "in_features": math.prod(shape)}
+    return facts | ({"in_channels": shape[0], "image": shape[-1]} if len(shape) == 3 else {})

@@ -1,7 +1,6 @@
 """How hard each example is to forget: the privacy loss and its proxies, one contract: trace in, `Scores` out."""
 
-from collections.abc import Callable
-
+from remanence.scores.files import read_scores, scores_from, write_scores
 from remanence.scores.proxies import (
     confidence,
     error_norm,
@@ -9,27 +8,23 @@ from remanence.scores.proxies import (
     gradient_norm_mean,
     gradient_norm_middle,
 )
+from remanence.scores.registry import PROXIES, SCORES
+from remanence.scores.table import ScoreTable, available_scores, score_table
 from remanence.theory.privacy_loss import privacy_loss
-from remanence.types import Scores
-
-SCORES: dict[str, Callable[..., Scores]] = {
-    "privacy_loss": privacy_loss,
-    "gradient_norm_middle": gradient_norm_middle,
-    "gradient_norm_end": gradient_norm_end,
-    "gradient_norm_mean": gradient_norm_mean,
-    "confidence": confidence,
-    "error_norm": error_norm,
-}
-
-PROXIES = tuple(name for name in SCORES if name != "privacy_loss")
 
 __all__ = [
     "PROXIES",
     "SCORES",
+    "ScoreTable",
+    "available_scores",
     "confidence",
     "error_norm",
     "gradient_norm_end",
     "gradient_norm_mean",
     "gradient_norm_middle",
     "privacy_loss",
+    "read_scores",
+    "score_table",
+    "scores_from",
+    "write_scores",
 ]

@@ -6,6 +6,7 @@ bounds anything.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -37,10 +38,12 @@ def gradient_norm_mean(trace: NormTrace) -> Scores:
 def confidence(trace: NormTrace) -> Scores:
     """C-Proxy, turned around: one minus the true class's probability, averaged over the recorded moments.
 
-    The paper averages over every epoch; here it is the trace's checkpoints.
+    The paper averages over every epoch; a trace may have been recorded at those moments or at others.
+    `params["moments"]` says which: `epochs` or `checkpoints`.
     """
     recorded = _needed(trace, "confidence")
-    return _scores("confidence", trace, 1.0 - _trained(trace, recorded).mean(axis=0), moments="checkpoints")
+    moments = "epochs" if _at_epoch_ends(trace) else "checkpoints"
+    return _scores("confidence", trace, 1.0 - _trained(trace, recorded).mean(axis=0), moments=moments)
 
 
 def error_norm(trace: NormTrace) -> Scores:
@@ -55,6 +58,14 @@ def _scores(name: str, trace: NormTrace, values: NDArray[Any], **params: Any) ->
 
 def _middle(trace: NormTrace) -> int:
     return int(np.argmin(np.abs(trace.steps - trace.mechanism.steps / 2)))
+
+
+def _at_epoch_ends(trace: NormTrace) -> bool:
+    """Whether the recorded moments of training are the ends of its epochs, all of them and no others."""
+    # an epoch is ceil(n / B) steps; the small number keeps a rounded n / B from counting as one more
+    per_epoch = math.ceil(1 / trace.mechanism.sampling_rate - 1e-9)
+    ends = np.arange(per_epoch, trace.mechanism.steps + 1, per_epoch)
+    return np.array_equal(ends, trace.steps[trace.steps > 0])
 
 
 def _trained(trace: NormTrace, values: NDArray[Any]) -> NDArray[Any]:

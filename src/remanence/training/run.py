@@ -15,7 +15,7 @@ from torch import nn
 from remanence.data import Examples, load_dataset
 from remanence.errors import InputError, RunFolderError
 from remanence.gradients.norms import evaluating
-from remanence.models import new_model
+from remanence.models import build_model
 from remanence.storage import SEAL, Draft, Folder, atomic, open_folder, seal_in_place, to_toml, write_trace
 from remanence.storage.lock import exclusive
 from remanence.training.checkpoints import Checkpoints, write_weights
@@ -110,12 +110,7 @@ def seeded_model(settings: RunSettings, train: Examples) -> nn.Module:
     """The model with the initial weights that the run's seed gives it."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(settings.seed, "weights"))
-        return new_model(
-            settings.model,
-            input_shape=train.inputs.shape[1:],
-            num_classes=len(train.class_names),
-            **settings.model_options,
-        )
+        return build_model(settings.model, train, **settings.model_options)
 
 
 def _recorder(settings: RunSettings, training: Training, out: Path) -> Recorder:

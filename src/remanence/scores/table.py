@@ -1,0 +1,104 @@
+"""Several scores of the same examples side by side, and how far they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from remanence.errors import InputError, UnknownNameError
+from remanence.scores.registry import SCORES
+from remanence.theory.privacy_loss import privacy_losses
+from remanence.types import Ids, NormTrace, Scores
+
+_NEEDS = {"confidence": "confidence", "error_norm": "error"}
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTable:
+    """Scores by column name, all of the same ids in the same order."""
+
+    columns: Mapping[str, Scores]
+
+    def __post_init__(self) -> None:
+        if not self.columns:
+            raise InputError("A table of scores must have at least one score; it has none.")
+        for name, scores in self.columns.items():
+            if not np.array_equal(scores.ids, self.ids):
+                raise InputError(f"All scores of a table must be of the same ids; {name!r} is not.")
+
+    @property
+    def ids(self) -> Ids:
+        """The examples."""
+        return next(iter(self.columns.values())).ids
+
+    def column(self, name: str) -> Scores:
+        """One score; an unknown one is refused with the nearest."""
+        if name not in self.columns:
+            raise UnknownNameError("score", name, self.columns)
+        return self.columns[name]
+
+    def spearman(self) -> NDArray[np.float64]:
+        """Rank correlation of every pair of columns; NaN where a column is the same for every example."""
+        ranks = rankdata(np.stack([scores.values for scores in self.columns.values()]), axis=1)
+        ranks -= ranks.mean(axis=1, keepdims=True)
+        lengths = np.linalg.norm(ranks, axis=1)
+        constant = lengths == 0
+        units = ranks / np.where(constant, 1.0, lengths)[:, None]
+        matrix = np.clip(units @ units.T, -1.0, 1.0)
+        np.fill_diagonal(matrix, 1.0)
+        matrix[constant] = np.nan
+        matrix[:, constant] = np.nan
+        return matrix
+
+
+def available_scores(trace: NormTrace) -> tuple[str, ...]:
+    """The scores that can be computed from what this trace recorded."""
+    return tuple(name for name in SCORES if name not in _NEEDS or getattr(trace, _NEEDS[name]) is not None)
+
+
+def score_table(
+    trace: NormTrace,
+    names: Sequence[str] = (),
+    *,
+    alphas: Sequence[float] = (8.0,),
+    sigmas: Sequence[float | None] = (None,),
+    **options: Any,
+) -> ScoreTable:
+    """Scores of one trace; the privacy loss at every pair of alpha and sigma.
+
+    Args:
+        trace: what training left behind.
+        names: which scores, by their names in `SCORES`; by default all that the trace allows.
+        alphas: orders of the privacy loss.
+        sigmas: noise levels of the privacy loss; None is the mechanism's own.
+        options: further arguments of `privacy_loss`.
+
+    Returns:
+        One column a score. Columns of several privacy losses carry what tells them apart, as in
+        `privacy_loss sigma=0.01`.
+    """
+    columns: dict[str, Scores] = {}
+    for name in names or available_scores(trace):
+        if name not in SCORES:
+            raise UnknownNameError("score", name, SCORES)
+        if name == "privacy_loss":
+            found = privacy_losses(trace, alphas=alphas, sigmas=sigmas, **options)
+            columns |= {
+                _column(alpha if len(alphas) > 1 else None, sigma if len(sigmas) > 1 else None): scores
+                for (alpha, sigma), scores in found.items()
+            }
+        else:
+            columns[name] = SCORES[name](trace)
+    return ScoreTable(columns)
+
+
+def _column(alpha: float | None, sigma: float | None) -> str:
+    marks = {"alpha": alpha, "sigma": sigma}
+    return " ".join(
+        ["privacy_loss", *(f"{name}={value:g}" for name, value in marks.items() if value is not None)]
+    )
