@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from remanence.theory.privacy_loss import privacy_losses as privacy_losses
     from remanence.theory.privacy_loss import worst_case_loss as worst_case_loss
     from remanence.theory.sampled_gaussian import log_moment as log_moment
+    from remanence.training.inflight import InflightRecorder as InflightRecorder
     from remanence.training.recipe import Recipe as Recipe
     from remanence.training.recorder import Recorder as Recorder
     from remanence.types import Bound as Bound
@@ -75,6 +76,7 @@ _HOME = {
         "example_gradients_gram",
         "norms_in_flight",
     ),
+    "remanence.training.inflight": ("InflightRecorder",),
     "remanence.training.recipe": ("Recipe",),
     "remanence.training.recorder": ("Recorder",),
     "remanence.types": ("Bound", "ForgetSet", "Measurement", "Mechanism", "NormTrace", "Scores", "Status"),

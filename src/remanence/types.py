@@ -122,6 +122,8 @@ class NormTrace:
         confidence: [N, n] softmax probability of the true class, where recorded.
         error: [N, n] distance between softmax and one-hot label (EL2N), where recorded.
         mechanism: how training went.
+        moments: [N, n] the step at which each example was seen, where rows were not taken at one moment
+            (norms in flight: row i is epoch i, an example's norm is from the step that used it).
         provenance: free-form facts worth keeping (data hash, seed, versions).
     """
 
@@ -131,6 +133,7 @@ class NormTrace:
     mechanism: Mechanism
     confidence: NDArray[np.floating[Any]] | None = None
     error: NDArray[np.floating[Any]] | None = None
+    moments: NDArray[np.int64] | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -142,7 +145,7 @@ class NormTrace:
             raise InputError(f"`steps` must increase from 0 or above; got {steps.tolist()}.")
         object.__setattr__(self, "ids", ids)
         object.__setattr__(self, "steps", _frozen(steps.astype(np.int64)))
-        for name in ("norms", "confidence", "error"):
+        for name in ("norms", "confidence", "error", "moments"):
             values = getattr(self, name)
             if values is None:
                 continue

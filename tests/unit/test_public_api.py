@@ -13,6 +13,7 @@ PUBLIC = {
     "Examples",
     "FallbackWarning",
     "ForgetSet",
+    "InflightRecorder",
     "InputError",
     "Langevin",
     "Measurement",

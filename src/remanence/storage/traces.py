@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from remanence.storage.folder import Draft, Folder
 from remanence.types import Mechanism, NormTrace
 
-_OPTIONAL = ("confidence", "error")
+_OPTIONAL = ("confidence", "error", "moments")
 
 
 def write_trace(draft: Draft, trace: NormTrace) -> None:
@@ -35,6 +35,7 @@ def read_trace(folder: Folder) -> NormTrace:
         norms=arrays["norms"],
         confidence=arrays.get("confidence"),
         error=arrays.get("error"),
+        moments=arrays.get("moments"),
         mechanism=Mechanism(**facts["mechanism"]),
         provenance=facts["provenance"],
     )

@@ -32,14 +32,15 @@ def observe(
         with _watching(model) as seen:
             norms = example_gradient_norms(model, inputs, labels, loss=loss)
         parts.append(
-            torch.stack([norms.float(), *_confidence_and_error(_logits(model, inputs, seen), labels)])
+            torch.stack([norms.float(), *confidence_and_error(_logits(model, inputs, seen), labels)])
         )
     table = torch.cat(parts, dim=1) if parts else torch.zeros(len(COLUMNS), 0)
     found = table.cpu().numpy()
     return {name: ranks.gather(found[i], mine.numpy(), len(examples)) for i, name in enumerate(COLUMNS)}
 
 
-def _confidence_and_error(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def confidence_and_error(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Probability of the true class, and distance between softmax and one-hot label (EL2N)."""
     probabilities = logits.float().softmax(dim=1)
     truth = nn.functional.one_hot(labels, probabilities.shape[1])
     return (probabilities * truth).sum(dim=1), (probabilities - truth).norm(dim=1)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import nn
+from torch.utils.data import Dataset
 
-from remanence.data import Examples
+from remanence.data import Examples, IdentifiedDataset, with_ids
 from remanence.errors import InputError, RunFolderError
 from remanence.gradients.losses import ExampleLoss
 from remanence.storage import Draft, create, open_folder, seal_in_place, write_trace
@@ -21,6 +23,13 @@ from remanence.types import Ids, Mechanism, NormTrace, as_ids
 TRACE_FILES = ("trace.safetensors", "trace.json")
 
 
+def in_memory(data: Examples | Dataset[Any]) -> Examples:
+    """Examples as they are; any other data set read once, its positions as ids unless it has its own."""
+    if isinstance(data, Examples):
+        return data
+    return (data if isinstance(data, IdentifiedDataset) else with_ids(data)).examples()
+
+
 class Recorder:
     """Call `step()` after each optimizer step of your own loop; `finish()` gives the trace.
 
@@ -30,7 +39,7 @@ class Recorder:
 
     Args:
         model: the model being trained, as it is before the first step (or after `start` steps).
-        examples: its training examples.
+        examples: its training examples; any data set of (input, label) pairs, best through `rm.with_ids`.
         total_steps: optimizer steps that training will take.
         mechanism: how it trains, for the accounting later.
         checkpoints: moments to record after the start; the paper takes 35.
@@ -47,7 +56,7 @@ class Recorder:
     def __init__(
         self,
         model: nn.Module,
-        examples: Examples,
+        examples: Examples | Dataset[Any],
         *,
         total_steps: int,
         mechanism: Mechanism,
@@ -61,7 +70,8 @@ class Recorder:
         ranks: Ranks = ALONE,
     ) -> None:
         self._model, self._loss, self._ranks = model, loss, ranks
-        self._examples = examples if ids is None else examples.take(as_ids(ids))
+        everyone = in_memory(examples)
+        self._examples = everyone if ids is None else everyone.take(as_ids(ids))
         self._mechanism, self._provenance = mechanism, dict(provenance or {})
         self._due = placed_steps(total_steps, checkpoints, placement)
         self._out = None if out is None else Path(out)
@@ -82,7 +92,7 @@ class Recorder:
                 f"Training must reach step {self._due[-1]} before the recorder finishes; it is at {self._step}."
             )
         rows = [self._row(step) for step in self._due.tolist()]
-        columns = {name: np.stack([row[name] for row in rows]) for name in COLUMNS}
+        columns: dict[str, Any] = {name: np.stack([row[name] for row in rows]) for name in COLUMNS}
         return NormTrace(
             self._examples.ids, self._due, mechanism=self._mechanism, provenance=self._provenance, **columns
         )

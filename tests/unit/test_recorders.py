@@ -1,0 +1,107 @@
+"""Recorders in loops that are not ours."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+import remanence as rm
+from remanence.data import digits
+from remanence.models import small_conv
+
+MECHANISM = rm.Mechanism(sigma=0.1, sampling_rate=0.25, steps=8, batch_size=10)
+
+
+def pairs(n: int = 40) -> TensorDataset:
+    train, _ = digits()
+    return TensorDataset(train.inputs[:n], train.labels[:n])
+
+
+class WithIds(Dataset[tuple[torch.Tensor, torch.Tensor, int]]):
+    def __init__(self, data: TensorDataset) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, torch.Tensor, int]:
+        return (*self.data[i], 100 + i)
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return small_conv(width=4)
+
+
+def test_an_ordinary_loop_over_an_ordinary_data_set() -> None:
+    data, net = pairs(), model()
+    optimizer = torch.optim.Adam(net.parameters())
+    recorder = rm.Recorder(
+        net, rm.with_ids(data, np.arange(100, 140)), total_steps=8, checkpoints=2, mechanism=MECHANISM
+    )
+    for _ in range(2):
+        for inputs, labels in DataLoader(data, batch_size=10):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(net(inputs), labels).backward()
+            optimizer.step()
+            recorder.step()
+    trace = recorder.finish()
+    assert trace.ids.tolist() == list(range(100, 140))
+    expected = rm.example_gradient_norms(net, *data.tensors)
+    np.testing.assert_allclose(trace.norms[-1], expected.numpy(), rtol=1e-5)
+
+
+def train_in_flight(net: nn.Module, recorder: rm.InflightRecorder | None, epochs: int = 2) -> None:
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for epoch in range(epochs):
+        loader = DataLoader(
+            WithIds(pairs()), batch_size=10, shuffle=True, generator=torch.Generator().manual_seed(epoch)
+        )
+        for inputs, labels, ids in loader:
+            optimizer.zero_grad()
+            if recorder is None:
+                nn.functional.cross_entropy(net(inputs), labels).backward()
+            else:
+                with recorder.batch(ids):
+                    nn.functional.cross_entropy(net(inputs), labels).backward()
+            optimizer.step()
+        if recorder is not None:
+            recorder.epoch()
+
+
+def in_flight(net: nn.Module, **options: object) -> rm.InflightRecorder:
+    named = rm.with_ids(pairs(), np.arange(100, 140))
+    return rm.InflightRecorder(net, named, epochs=2, mechanism=MECHANISM, **options)  # type: ignore[arg-type]
+
+
+def test_in_flight_norms_are_those_of_the_step_that_used_the_example(tmp_path: object) -> None:
+    net = model()
+    recorder = in_flight(net)
+    first = rm.example_gradient_norms(net, *pairs().tensors).numpy()
+    train_in_flight(net, recorder)
+    trace = recorder.finish()
+    assert trace.steps.tolist() == [4, 8]
+    assert trace.moments is not None
+    assert sorted(trace.moments[0].tolist()) == sorted(list(range(4)) * 10)
+    at_start = trace.moments[0] == 0
+    np.testing.assert_allclose(trace.norms[0][at_start], first[at_start], rtol=1e-4)
+    assert rm.privacy_loss(trace).status == rm.Status.HEURISTIC
+
+
+def test_in_flight_leaves_training_alone_bit_for_bit() -> None:
+    plain, watched = model(), model()
+    train_in_flight(plain, None)
+    train_in_flight(watched, in_flight(watched, share=False))
+    for a, b in zip(plain.parameters(), watched.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_in_flight_refuses_batch_norm_and_a_missed_example() -> None:
+    with pytest.raises(rm.InputError, match="BatchNorm"):
+        in_flight(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 10)))
+    recorder = in_flight(model())
+    with pytest.raises(rm.DataError, match="40 were not, the first being id 100"):
+        recorder.epoch()
+    with pytest.raises(rm.InputError, match="must make 2 epochs"):
+        recorder.finish()
