@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-data lint format bench bench-accounting docs clean
+.PHONY: help demo test test-data test-adapters lint format bench docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -30,6 +30,16 @@ test: $(VENV)/.dev ## all tests but the slow ones on real data
 
 test-data: $(VENV)/.dev ## the slow checks, on the real data in ../shared/data
 	$(BIN)/python -m pytest -m data
+
+$(VENV)-adapters/.done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-adapters
+	@echo "Installing Lightning and transformers into $(VENV)-adapters"
+	$(VENV)-adapters/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
+		--editable . lightning transformers accelerate pytest pytest-timeout hypothesis
+	@touch $@
+
+test-adapters: $(VENV)-adapters/.done ## the Lightning and Hugging Face callbacks against the real packages
+	$(VENV)-adapters/bin/python -m pytest tests/adapters
 
 lint: $(VENV)/.dev ## ruff, mypy strict, the layers
 	$(BIN)/ruff check .

@@ -1,5 +1,7 @@
 """Recorders in loops that are not ours."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -105,3 +107,61 @@ def test_in_flight_refuses_batch_norm_and_a_missed_example() -> None:
         recorder.epoch()
     with pytest.raises(rm.InputError, match="must make 2 epochs"):
         recorder.finish()
+
+
+def adaptive(out: object, *, stop: int | None = None, checkpoints: int = 35) -> rm.NormTrace | None:
+    """Sixty steps of plain SGD with an adaptive recorder; stopped and resumed when asked."""
+    data, net = pairs(), model()
+    start = 0 if stop is None else stop
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def one_step() -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(net(data.tensors[0]), data.tensors[1]).backward()
+        optimizer.step()
+
+    for _ in range(start):
+        one_step()
+    recorder = rm.Recorder(
+        net,
+        data,
+        total_steps=60,
+        placement="adaptive",
+        checkpoints=checkpoints,
+        mechanism=MECHANISM,
+        out=out,  # type: ignore[arg-type]
+        start=start,
+    )
+    for step in range(start, 60):
+        one_step()
+        recorder.step()
+        if stop is None and step == 39 and out is not None and checkpoints == 34:
+            return None
+    return recorder.finish()
+
+
+def test_the_adaptive_recorder_spends_rows_where_the_model_changes(tmp_path: object) -> None:
+    trace = adaptive(None)
+    assert trace is not None
+    assert trace.steps[0] == 0
+    assert trace.steps[-1] == 60
+    assert 3 <= len(trace.steps) < 40
+    early = (trace.steps <= 30).sum()
+    assert early > len(trace.steps) / 2, "a model changes most at the beginning"
+
+
+def test_the_adaptive_recorder_keeps_to_its_budget() -> None:
+    trace = adaptive(None, checkpoints=3)
+    assert trace is not None
+    assert len(trace.steps) <= 4
+    assert trace.steps[-1] == 60
+
+
+def test_an_adaptive_recorder_resumes(tmp_path: Path) -> None:
+    whole = adaptive(tmp_path / "whole")
+    adaptive(tmp_path / "cut", checkpoints=34)
+    resumed = adaptive(tmp_path / "cut", stop=40)
+    assert whole is not None
+    assert resumed is not None
+    assert whole.steps.tolist() == resumed.steps.tolist()
+    np.testing.assert_array_equal(whole.norms, resumed.norms)

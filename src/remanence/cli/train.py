@@ -42,7 +42,7 @@ def train(
     compile: bool | None = None,  # noqa: A002 - the option is called --compile
     seed: int = 0,
     record: int = 35,
-    placement: Literal["even", "log"] = "even",
+    placement: Literal["even", "log", "adaptive"] = "even",
     sigma: float = 0.1,
     checkpoint_every: int = 0,
     keep_checkpoints: Flag = False,

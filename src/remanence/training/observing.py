@@ -39,6 +39,16 @@ def observe(
     return {name: ranks.gather(found[i], mine.numpy(), len(examples)) for i, name in enumerate(COLUMNS)}
 
 
+def observe_errors(model: nn.Module, examples: Examples, ranks: Ranks = ALONE) -> NDArray[np.float32]:
+    """The error norm of each of a few examples, by a forward pass alone."""
+    mine = ranks.share(torch.arange(len(examples)))
+    device = next(model.parameters()).device
+    with evaluating(model), torch.no_grad():
+        logits = model(examples.inputs[mine].to(device))
+    _, error = confidence_and_error(logits, examples.labels[mine].to(device))
+    return ranks.gather(error.cpu().numpy(), mine.numpy(), len(examples))
+
+
 def confidence_and_error(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Probability of the true class, and distance between softmax and one-hot label (EL2N)."""
     probabilities = logits.float().softmax(dim=1)

@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 from remanence.errors import InputError
 from remanence.types import check_choice
 
-Placement = Literal["even", "log"]
+Placement = Literal["even", "log", "adaptive"]
+CANDIDATES = 150
+"""Evenly spaced moments at which the adaptive placement looks whether the model has moved on."""
+
+
+def candidate_steps(total_steps: int, checkpoints: int, placement: Placement) -> NDArray[np.int64]:
+    """The moments that may be recorded: all of them for a fixed placement, some for the adaptive one."""
+    if placement != "adaptive":
+        return placed_steps(total_steps, checkpoints, placement)
+    return placed_steps(total_steps, min(CANDIDATES, total_steps), "even")
 
 
 def placed_steps(total_steps: int, checkpoints: int, placement: Placement = "even") -> NDArray[np.int64]:

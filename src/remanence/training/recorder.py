@@ -15,8 +15,9 @@ from remanence.data import Examples, IdentifiedDataset, with_ids
 from remanence.errors import InputError, RunFolderError
 from remanence.gradients.losses import ExampleLoss
 from remanence.storage import Draft, create, open_folder, seal_in_place, write_trace
-from remanence.training.observing import COLUMNS, Row, observe
-from remanence.training.placement import Placement, placed_steps
+from remanence.training.adaptive import TOLERANCE, is_due, probe_positions
+from remanence.training.observing import COLUMNS, Row, observe, observe_errors
+from remanence.training.placement import Placement, candidate_steps
 from remanence.training.ranks import ALONE, Ranks
 from remanence.types import Ids, Mechanism, NormTrace, as_ids
 
@@ -33,7 +34,7 @@ def in_memory(data: Examples | Dataset[Any]) -> Examples:
 class Recorder:
     """Call `step()` after each optimizer step of your own loop; `finish()` gives the trace.
 
-    At the initial model and at `checkpoints` later moments it makes one evaluation-mode pass over the
+    At the initial model and at (up to) `checkpoints` later moments it makes one evaluation-mode pass over the
     examples and keeps gradient norm, confidence in the true class and error norm (EL2N) of each. It never
     changes training: same weights, same random streams, the training mode restored.
 
@@ -42,8 +43,9 @@ class Recorder:
         examples: its training examples; any data set of (input, label) pairs, best through `rm.with_ids`.
         total_steps: optimizer steps that training will take.
         mechanism: how it trains, for the accounting later.
-        checkpoints: moments to record after the start; the paper takes 35.
-        placement: `even` spacing, or `log`.
+        checkpoints: moments to record after the start, the paper takes 35; at most so many when adaptive.
+        placement: `adaptive` records when the order of a few probes' errors has changed; `even` is the paper's;
+            `log` records densely early.
         ids: record only these examples.
         loss: of one example; a name, or a function (outputs, targets) -> one loss an example.
         out: keep the rows on disk in this folder, so that memory stays flat and a resumed run finds them;
@@ -73,29 +75,46 @@ class Recorder:
         everyone = in_memory(examples)
         self._examples = everyone if ids is None else everyone.take(as_ids(ids))
         self._mechanism, self._provenance = mechanism, dict(provenance or {})
-        self._due = placed_steps(total_steps, checkpoints, placement)
+        self._placement, self._most = placement, checkpoints
+        self._candidates = candidate_steps(total_steps, checkpoints, placement)
+        self._probes = self._examples.take(self._examples.ids[probe_positions(len(self._examples))])
         self._out = None if out is None else Path(out)
         self._rows: dict[int, Row] = {}
+        self._recorded: list[int] = []
         self._step = start
         self._take_over()
 
     def step(self) -> None:
         """One optimizer step has been taken."""
         self._step += 1
-        if self._step in self._due:
+        if self._step in self._candidates and self._deserves_a_row():
             self._keep(self._step, observe(self._model, self._examples, loss=self._loss, ranks=self._ranks))
 
     def trace(self) -> NormTrace:
         """The trace of the whole run, once training has reached its end."""
-        if self._step < self._due[-1]:
+        last = int(self._candidates[-1])
+        if self._step < last:
             raise InputError(
-                f"Training must reach step {self._due[-1]} before the recorder finishes; it is at {self._step}."
+                f"Training must reach step {last} before the recorder finishes; it is at {self._step}."
             )
-        rows = [self._row(step) for step in self._due.tolist()]
+        rows = [self._row(step) for step in self._recorded]
         columns: dict[str, Any] = {name: np.stack([row[name] for row in rows]) for name in COLUMNS}
         return NormTrace(
-            self._examples.ids, self._due, mechanism=self._mechanism, provenance=self._provenance, **columns
+            self._examples.ids,
+            np.array(self._recorded, dtype=np.int64),
+            mechanism=self._mechanism,
+            provenance=self._provenance,
+            **columns,
         )
+
+    def _deserves_a_row(self) -> bool:
+        if self._placement != "adaptive" or self._step == self._candidates[-1]:
+            return True
+        if len(self._recorded) >= self._most:  # the initial model, and one place kept for the end
+            return False
+        then = self._row(self._recorded[-1])["error"][self._examples.positions(self._probes.ids)]
+        now = observe_errors(self._model, self._probes, self._ranks)
+        return is_due(self._step, self._recorded[-1], now, then, TOLERANCE)
 
     def finish(self) -> NormTrace:
         """The trace; with `out`, also written there, and the single rows cleared away."""
@@ -118,19 +137,32 @@ class Recorder:
             self._ranks.wait()
             self._keep(0, observe(self._model, self._examples, loss=self._loss, ranks=self._ranks))
             return
-        for step in self._due[self._due <= self._step].tolist():
+        found = self._found()
+        self._recorded = [step for step in found if step <= self._step]
+        fixed = [] if self._placement == "adaptive" else self._candidates
+        for step in {0, *(int(each) for each in fixed if each <= self._step)}:
             self._row(step)
-        for step in self._due[self._due > self._step].tolist():
-            if self._out is not None and self._ranks.first:
+        self._ranks.wait()
+        for step in found:
+            if step > self._step and self._out is not None and self._ranks.first:
                 shutil.rmtree(self._path(step), ignore_errors=True)
         self._ranks.wait()
 
+    def _found(self) -> list[int]:
+        """The steps whose rows are on disk."""
+        if self._out is None:
+            return []
+        return sorted(int(path.name.removeprefix("step-")) for path in (self._out / "rows").glob("step-*"))
+
     def _keep(self, step: int, row: Row) -> None:
+        self._recorded.append(step)
         if self._out is None:
             self._rows[step] = row
         elif self._ranks.first:
             with create(self._path(step), "trace row") as draft:
                 draft.tensors("row", row)
+        if self._out is not None:
+            self._ranks.wait()
 
     def _row(self, step: int) -> Row:
         if self._out is None:
