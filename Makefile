@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-data test-adapters lint format bench docs clean
+.PHONY: help demo test test-data test-adapters bench-recorder lint format bench docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -40,6 +40,10 @@ $(VENV)-adapters/.done: pyproject.toml constraints.txt
 
 test-adapters: $(VENV)-adapters/.done ## the Lightning and Hugging Face callbacks against the real packages
 	$(VENV)-adapters/bin/python -m pytest tests/adapters
+
+bench-recorder: $(VENV)/.dev ## what recording costs, and how few checkpoints are enough (an hour on one core)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/placement.py --work .bench/placement --out benchmarks/results
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/recorder.py --out benchmarks/results
 
 lint: $(VENV)/.dev ## ruff, mypy strict, the layers
 	$(BIN)/ruff check .

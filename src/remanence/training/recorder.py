@@ -139,8 +139,8 @@ class Recorder:
             return
         found = self._found()
         self._recorded = [step for step in found if step <= self._step]
-        fixed = [] if self._placement == "adaptive" else self._candidates
-        for step in {0, *(int(each) for each in fixed if each <= self._step)}:
+        fixed = [] if self._placement == "adaptive" else self._candidates.tolist()
+        for step in {0, *(each for each in fixed if each <= self._step)}:
             self._row(step)
         self._ranks.wait()
         for step in found:
