@@ -8,8 +8,9 @@ from scipy.stats import binomtest
 from remanence.certify.absorption import Absorption, Pulls
 from remanence.certify.attack import attack, best_direction, epsilon_limit
 from remanence.certify.bound import PathBound
-from remanence.certify.certification import certify, mean_pulls
+from remanence.certify.certification import certify
 from remanence.certify.descent import Descent
+from remanence.certify.evidence import deviation_lipschitz, mean_pulls
 from remanence.certify.problem import Problem, reference_problem
 from remanence.theory.langevin import Langevin
 from remanence.theory.shifted import Shifted
@@ -74,7 +75,10 @@ def test_certificate_bounds_the_exact_laws_in_one_dimension(n, sigma, k):
     dynamics = Langevin(1 / (smooth + m), sigma, smooth + m, m, steps=steps)
     schedule = Absorption(dynamics.contraction, steps, k)
     means, _ = mean_pulls(Descent(problem, dynamics), [schedule], 24, np.random.default_rng(1))
-    lip = dynamics.learning_rate * (x**2 / 4 + smooth) / (n - 1) * schedule.amplification
+    lip = deviation_lipschitz(Descent(problem, dynamics)) * schedule.amplification
+    assert lip == pytest.approx(
+        dynamics.learning_rate * (x**2 / 4 + (x**2).mean() / 4) / (n - 1) * schedule.amplification
+    )
     certified = PathBound(1e-5).epsilon(means[0] + lip * np.sqrt(2 * np.log(1e6) / 24), lip)
     hardest = int(np.argmax(certified))
     rest = np.arange(n) != hardest
@@ -117,6 +121,10 @@ def test_small_problem_holds_together(small):
     assert small.mean_pull >= small.linear_mu
     assert found["accuracy"] > 0.9
     assert found["status"] == "certificate"
+    assert found["consistent"]
+    lines = small.table().splitlines()
+    assert lines[0] == "id,k,epsilon"
+    assert len(lines) == 1501
 
 
 def test_one_statement_for_all_costs_little(small):
@@ -198,3 +206,21 @@ def test_the_reference_problem():
     assert found["k_shifted"] == pytest.approx(191, abs=2)
     assert found["k_instance"]["median"] * 50 <= found["k_published"]
     assert found["k_instance"]["median"] * 5 <= found["k_shifted"]
+
+
+def test_the_pull_moves_no_faster_than_its_lipschitz_constant():
+    """Two runs whose noise differs by a known amount: their F may differ by K times that amount."""
+    smooth = SMALL.smoothness()
+    dynamics = Langevin(1 / (smooth + 0.01), 5 / 1500, smooth + 0.01, 0.01, steps=40)
+    descent, schedule = Descent(SMALL, dynamics), Absorption(dynamics.contraction, 40, 5)
+    rng = np.random.default_rng(0)
+    noise = [rng.normal(size=(12, 1)) for _ in range(40)]
+    base, _ = mean_pulls(descent, [schedule], 1, _Replay(noise))
+    limit = deviation_lipschitz(descent) * schedule.amplification
+    for size in (0.1, 10.0):
+        change = [size * rng.normal(size=(12, 1)) for _ in range(40)]
+        moved, _ = mean_pulls(
+            descent, [schedule], 1, _Replay([a + b for a, b in zip(noise, change, strict=True)])
+        )
+        distance = np.sqrt(sum(np.sum(each**2) for each in change))
+        assert np.all(np.abs(moved - base) <= limit * distance)

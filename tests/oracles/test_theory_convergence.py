@@ -13,13 +13,12 @@ from remanence.theory.convergence import (
     SameHorizon,
     corollary_constants,
     epsilon_after,
-    horizon_gap,
-    published_worst_case,
     steps_to_unlearn,
 )
 from remanence.theory.conversion import gaussian_delta
 from remanence.theory.langevin import Langevin
 from remanence.theory.shifted import HockeyStick, Shifted
+from remanence.theory.worst_case import horizon_gap, published_worst_case
 from remanence.types import Bound, Status
 
 CONVEX = Langevin(4.0, 0.01, 0.25, loss="convex", steps=1000)

@@ -9,23 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from remanence.certify.absorption import Absorption, Pulls
 from remanence.certify.attack import Attack, attack, best_direction
 from remanence.certify.bound import PathBound
 from remanence.certify.descent import Descent
+from remanence.certify.evidence import gather
 from remanence.certify.problem import Problem
 from remanence.errors import InputError
-from remanence.theory.convergence import published_worst_case, steps_to_unlearn
+from remanence.theory.convergence import steps_to_unlearn
 from remanence.theory.conversion import check_delta
 from remanence.theory.langevin import Langevin
 from remanence.theory.shifted import Shifted
+from remanence.theory.worst_case import published_worst_case
 from remanence.types import Scores, Status, check_positive
 
 Floats = NDArray[np.float64]
 Note = Callable[[str], None]
-
-_HELD = 1 << 24
-"""Numbers held at once while pulls add up; runs are taken in groups that fit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +56,17 @@ class Certification:
     accuracy: float
     settings: dict[str, Any]
 
+    @property
+    def consistent(self) -> bool:
+        """Whether nothing measured contradicts what was certified."""
+        measured = self.after.epsilon if self.after else 0.0
+        return bool(measured <= self.epsilon[self.attacked] and self.linear_mu <= self.mean_pull)
+
+    def table(self) -> str:
+        """Every example's certified k and ε as comma-separated values."""
+        rows = zip(self.steps.ids, self.steps.values, self.epsilon, strict=True)
+        return "id,k,epsilon\n" + "".join(f"{id_},{k:.0f},{epsilon:.6g}\n" for id_, k, epsilon in rows)
+
     def document(self) -> dict[str, Any]:
         """The result as plain numbers."""
         levels = {"min": 0, "p10": 10, "median": 50, "p90": 90, "max": 100}
@@ -84,6 +93,7 @@ class Certification:
                 "unlearned_hits": self.after.unlearned_hits if self.after else None,
                 "retrained_hits": self.after.retrained_hits if self.after else None,
             },
+            "consistent": self.consistent,
             "accuracy": self.accuracy,
             **self.settings,
         }
@@ -139,37 +149,27 @@ def certify(
     noise = 5.0 / n if sigma is None else sigma
     dynamics = Langevin(1 / (smooth + l2), noise, smooth + l2, l2, steps=steps)
     descent = Descent(problem, dynamics)
-    longest = float(np.linalg.norm(problem.features, axis=1).max()) * np.sqrt(problem.outputs)
-    published = steps_to_unlearn(epsilon, published_worst_case(dynamics, lipschitz=longest, n=n, delta=delta))
-    shift = dynamics.learning_rate * 2 * longest / n
-    shifted = steps_to_unlearn(epsilon, Shifted(dynamics, delta, shift=shift))
-    grid = step_grid(shifted.value)
+    published, shifted = _worst_cases(descent, epsilon, delta)
     note(f"Following {n} examples through {runs} training runs of {steps} steps.")
-    schedules = [Absorption(dynamics.contraction, steps, int(k)) for k in grid]
-    means, weights = mean_pulls(descent, schedules, runs, np.random.default_rng((seed, 0)))
-    lips = _lipschitz(problem, dynamics, schedules, smooth)
-    chance = failure / (n * len(grid)) if simultaneous else failure
-    upper = means + lips * np.sqrt(2 * np.log(1 / chance) / runs)
-    chosen = _first_certified(PathBound(delta), upper, lips, epsilon)
-    k, certified = _with_worst_case(PathBound(delta), grid, chosen, upper, lips, shifted.value, epsilon)
-    hardest = int(np.lexsort((upper[-1], k))[-1])
-    note(f"Attacking example {problem.ids[hardest]} with {attack_models} models of each kind.")
+    rng = np.random.default_rng((seed, 0))
+    evidence = gather(descent, shifted, runs=runs, failure=failure, simultaneous=simultaneous, rng=rng)
+    k, certified = evidence.certified(PathBound(delta), epsilon, shifted)
+    hardest = int(np.lexsort((evidence.upper[-1], k))[-1])
+    if attack_models:
+        note(f"Attacking example {problem.ids[hardest]} with {attack_models} models of each kind.")
     before, after = _attacks(descent, hardest, int(k[hardest]), delta, attack_models, seed)
-    aim = best_direction(descent, hardest, steps, int(k[hardest]))
-    at = int(np.searchsorted(grid, k[hardest]))
+    reasons = _reasons(evidence.chance, simultaneous)
     return Certification(
-        steps=Scores(
-            "certified_steps", problem.ids, k, {}, Status.CERTIFICATE, _reasons(chance, simultaneous)
-        ),
+        steps=Scores("certified_steps", problem.ids, k, {}, Status.CERTIFICATE, reasons),
         epsilon=certified,
-        published=published.value,
-        shifted=shifted.value,
+        published=published,
+        shifted=shifted,
         attacked=hardest,
         before=before,
         after=after,
-        linear_mu=aim.mu,
-        mean_pull=float(upper[min(at, len(grid) - 1), hardest]),
-        accuracy=problem.accuracy(weights),
+        linear_mu=best_direction(descent, hardest, steps, int(k[hardest])).mu,
+        mean_pull=evidence.pull(k[hardest], hardest),
+        accuracy=problem.accuracy(evidence.weights),
         settings={
             "data": problem.name,
             "n": n,
@@ -189,64 +189,14 @@ def certify(
     )
 
 
-def step_grid(worst: float, most: int = 32) -> NDArray[np.int64]:
-    """The k that are tried: half spaced geometrically, half evenly, up to the worst case (or 10,000)."""
-    top = int(min(worst, 10_000))
-    spread = np.concatenate([np.geomspace(1, max(top, 1), most // 2), np.linspace(0, top, most // 2)])
-    return np.unique(np.minimum(np.round(spread), top).astype(np.int64))
-
-
-def mean_pulls(
-    descent: Descent, schedules: list[Absorption], runs: int, rng: np.random.Generator
-) -> tuple[Floats, Floats]:
-    """The mean of F over runs, [schedules, n], and one run's weights [d, C]."""
-    n, outputs = len(descent.problem), descent.problem.outputs
-    group = max(1, min(runs, _HELD // (2 * n * outputs * len(schedules))))
-    total = np.zeros((len(schedules), n))
-    for start in range(0, runs, group):
-        size = min(group, runs - start)
-        pulls = [Pulls.start(each, (n, size * outputs)) for each in schedules]
-        scratch = np.empty((n, size * outputs))
-        last = np.zeros(0)
-        for t, (last, shift) in enumerate(descent.deviations(schedules[0].steps, size, rng)):  # noqa: B007
-            for each in pulls:
-                each.add(t, shift, scratch)
-        weights = last[:, :outputs]
-        for i, each in enumerate(pulls):
-            by_output = each.finish().reshape(n, size, outputs).sum(axis=2)
-            total[i] += np.sqrt(by_output / descent.dynamics.variance).sum(axis=1)
-    return total / runs, weights
-
-
-def _lipschitz(problem: Problem, dynamics: Langevin, schedules: list[Absorption], smooth: float) -> Floats:
-    """K of every schedule and example: η(‖x‖²/4 + L)/(n − 1) times the schedule's amplification."""
-    own = np.square(problem.features).sum(axis=1) / 4
-    each = dynamics.learning_rate * (own + smooth) / (len(problem) - 1)
-    return np.stack([schedule.amplification * each for schedule in schedules])
-
-
-def _first_certified(bound: PathBound, upper: Floats, lips: Floats, epsilon: float) -> NDArray[np.int64]:
-    """For every example the first grid position whose F̄ meets the target; one past the end where none does."""
-    met = np.stack([upper[i] <= bound.threshold(lips[i], epsilon) for i in range(len(upper))])
-    return np.where(met.any(axis=0), met.argmax(axis=0), len(upper))
-
-
-def _with_worst_case(
-    bound: PathBound,
-    grid: NDArray[np.int64],
-    chosen: NDArray[np.int64],
-    upper: Floats,
-    lips: Floats,
-    worst: float,
-    epsilon: float,
-) -> tuple[Floats, Floats]:
-    """k and ε of every example; where no path-wise k is found, the worst case of shifted divergence stands in."""
-    found = chosen < len(grid)
-    at = np.where(found, chosen, 0)
-    columns = np.arange(upper.shape[1])
-    k = np.where(found, grid[at].astype(np.float64), worst)
-    certified = bound.epsilon(upper[at, columns], lips[at, columns])
-    return np.minimum(k, worst), np.where(found & (k <= worst), np.minimum(certified, epsilon), epsilon)
+def _worst_cases(descent: Descent, epsilon: float, delta: float) -> tuple[float, float]:
+    """k of the published worst case and of shifted divergence, for any example of these norms."""
+    problem, dynamics = descent.problem, descent.dynamics
+    longest = float(np.linalg.norm(problem.features, axis=1).max() * np.sqrt(problem.outputs))
+    published = published_worst_case(dynamics, lipschitz=longest, n=len(problem), delta=delta)
+    shift = dynamics.learning_rate * 2 * longest / len(problem)
+    shifted = Shifted(dynamics, delta, shift=shift)
+    return steps_to_unlearn(epsilon, published).value, steps_to_unlearn(epsilon, shifted).value
 
 
 def _attacks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -26,6 +27,7 @@ def certify(
     per_example: Annotated[bool, Parameter(negative="")] = False,
     attack_models: int = 500,
     seed: int = 0,
+    out: Path | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Certify, for every example, how many steps make a logistic regression forget it; then attack the hardest.
@@ -66,11 +68,14 @@ def certify(
         Models of each kind in the attack; 0 for none.
     seed:
         Of everything random.
+    out:
+        Write every example's certified k and ε to this CSV file.
     json:
         Print one JSON document.
     """
     from remanence.certify import certify as run
     from remanence.certify import load_problem
+    from remanence.storage.atomic import write_text
 
     outcome = run(
         load_problem(data, label=label),
@@ -86,6 +91,9 @@ def certify(
         seed=seed,
         note=console.note,
     )
+    if out is not None:
+        write_text(out, outcome.table())
+        console.note(f"Certified steps of every example are in {out}.")
     document = outcome.document()
     if json:
         console.print_json(document)
@@ -110,6 +118,8 @@ def _summary(found: dict[str, Any]) -> str:
             f"  after {attack['k']} steps".ljust(30)
             + f"ε of at least {found['epsilon_measured']:.3f}; certified {found['epsilon_certified']:.3f}",
         ]
+    if not found["consistent"]:
+        lines.append("The attack contradicts the certificate: do not rely on it, and please report this.")
     lines += [f"  - {reason}" for reason in found["reasons"]]
     return "\n".join(lines)
 

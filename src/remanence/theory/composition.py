@@ -80,7 +80,14 @@ class RatioMoments:
 def composed_loss(
     moments: Moments, stands: Sequence[Stand], composition: Composition, alpha: float, p: float
 ) -> Floats:
-    """The bound of one composition at one p, for everyone accounted for."""
+    """The bound of one composition at one p, for everyone accounted for; infinite beyond float range."""
+    with np.errstate(over="ignore"):
+        return _composed(moments, stands, composition, alpha, p)
+
+
+def _composed(
+    moments: Moments, stands: Sequence[Stand], composition: Composition, alpha: float, p: float
+) -> Floats:
     total = len(stands[0].rows)
     if composition == "accountant":
         return np.asarray(_path_sums(moments, stands, alpha).max(axis=0) / (alpha - 1))

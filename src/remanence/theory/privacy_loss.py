@@ -19,6 +19,8 @@ from remanence.types import Bound, Ids, Mechanism, NormTrace, Scores, Status, ch
 
 Scale = Literal["mechanism", "raw"]
 Floats = NDArray[np.float64]
+_LARGEST_RATIO = 1e300
+"""Ratios beyond float range are brought back to this; their loss is infinite all the same."""
 Source = NormTrace | Sequence[NormTrace] | ArrayLike
 
 
@@ -215,7 +217,9 @@ class _Setting:
             rows = [norm_rows(self.rule, run.norms) for run in self.runs]
             stands = stands_for(self.rule, self.runs[0].steps, total)
         ratios = np.stack(rows, dtype=np.float64)
-        ratios /= unit
+        with np.errstate(over="ignore"):
+            ratios /= unit
+        np.minimum(ratios, _LARGEST_RATIO, out=ratios)
         return RatioMoments(ratios, self.mechanism.sampling_rate), stands
 
 

@@ -16,7 +16,8 @@ def test_certify_reports_every_number_asked_for(capsys, tmp_path):
     assert set(found["k_instance"]) == {"min", "p10", "median", "p90", "max"}
     assert found["epsilon_measured"] <= found["epsilon_certified"] <= found["epsilon"]
     assert found["k_instance"]["max"] <= found["k_shifted"] <= found["k_published"]
-    assert run(command) == 0
+    assert run([*command, "--out", str(tmp_path / "steps.csv")]) == 0
+    assert len((tmp_path / "steps.csv").read_text().splitlines()) == 201
     shown = capsys.readouterr().out
     assert "best worst case" in shown
     assert "certificate" in shown

@@ -132,6 +132,23 @@ def test_a_small_p_leads_to_astronomical_orders_not_to_nan():
     assert values[0] > 1e100
 
 
+@pytest.mark.parametrize("composition", COMPOSITIONS)
+@pytest.mark.parametrize("rate", [0.01, 1.0])
+@pytest.mark.parametrize("alpha", [1.0001, 8.0, 1e5])
+def test_nothing_overflows_silently(composition, rate, alpha):
+    mechanism = replace(SOUND, sampling_rate=rate, sigma=1e-5, steps=1000)
+    for scale in (1e-200, 1e-30, 1e30, 1e150, 1e300):
+        for runs in (1, 3):
+            norms = np.full((runs, 3, 3), scale) * [0.0, 1.0, 3.0]
+            scores = privacy_loss(
+                norms, steps=STEPS, mechanism=mechanism, alpha=alpha, composition=composition
+            )
+            assert scores.values[0] == 0
+            assert np.all(scores.values >= 0)
+            if scale >= 1e150:
+                assert "say nothing" in scores.reasons[-1]
+
+
 def test_no_worst_case_without_a_norm_bound():
     bound = worst_case_loss(SOUND)
     assert np.isinf(bound.value)
