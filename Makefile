@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-data test-adapters bench-recorder lint format bench docs clean
+.PHONY: help demo test test-data test-adapters lint format bench bench-accounting bench-norms bench-recorder peers docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -54,6 +54,12 @@ lint: $(VENV)/.dev ## ruff, mypy strict, the layers
 format: $(VENV)/.dev ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench-norms: peers ## per-example gradient norms beside a plain pass and the peers; half an hour on one core
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/norms.py
+
+peers: $(VENV)/.dev ## install BackPACK for comparison, without its pins on other packages
+	$(PIP) install --quiet --no-deps backpack-for-pytorch==1.7.1 unfoldNd==0.2.3 einops==0.8.2
 
 bench-accounting: $(VENV)/.core ## time the accounting of 50,000 examples against one norm pass of ResNet-18
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accounting.py

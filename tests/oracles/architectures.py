@@ -395,6 +395,23 @@ def free_parameters(draw: Draw) -> Problem:
     return nn.Sequential(FreeParameters(t), Head()), torch.randn(N, t, 4)
 
 
+class Broadcast(nn.Module):
+    """Sums, differences, products and quotients with parameters that broadcast, either way round."""
+
+    def __init__(self, t: int) -> None:
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.randn(t, 1)), nn.Parameter(torch.randn(4))
+        self.c, self.d = nn.Parameter(torch.randn(1, t, 4)), nn.Parameter(torch.rand(()) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.c - (self.a + x - self.b) * self.c) / self.d
+
+
+def broadcast(draw: Draw) -> Problem:
+    t = draw(1, 5)
+    return nn.Sequential(Broadcast(t), Head()), torch.randn(N, t, 4)
+
+
 class Frames(nn.Module):
     """A video: frames folded into the batch, positions before examples in one layer."""
 
@@ -509,6 +526,7 @@ FAST: dict[str, Callable[[Draw], Problem]] = {
         frozen,
         weight_norm,
         spectral_norm,
+        broadcast,
         frames,
     )
 }

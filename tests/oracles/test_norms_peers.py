@@ -78,7 +78,8 @@ def backpack_norms(model: nn.Module, x: Tensor) -> Tensor:
 
     model = extend(model)
     loss = extend(nn.CrossEntropyLoss(reduction="sum"))
-    with backpack(BatchL2Grad()):
+    with warnings.catch_warnings(), backpack(BatchL2Grad()):
+        warnings.simplefilter("ignore")
         loss(model(x), TARGETS).backward()
     return torch.stack([p.batch_l2 for p in model.parameters()]).sum(0).sqrt()
 

@@ -60,6 +60,30 @@ class Scale(Sum):
         return use.split(use.grad)[start:stop] * use.split(other)[start:stop]
 
 
+class Difference(Sum):
+    """`x - p` or `p - x`."""
+
+    functions: ClassVar[Functions] = (torch.sub, Tensor.sub, Tensor.__sub__)
+
+    def contribution(self, use: Use, start: int, stop: int) -> Tensor:  # noqa: D102
+        g = use.split(use.grad)[start:stop]
+        return g if "left" in use.sources else -g
+
+
+class Quotient(Sum):
+    """`x / p`; a parameter above the line is left to the general rule."""
+
+    functions: ClassVar[Functions] = (torch.div, Tensor.div, Tensor.__truediv__)
+
+    def claims(self, use: Use) -> bool:  # noqa: D102
+        return "right" in use.sources and super().claims(use)
+
+    def contribution(self, use: Use, start: int, stop: int) -> Tensor:  # noqa: D102
+        g, x = (use.split(t)[start:stop] for t in (use.grad, use.args["left"]))
+        below: Tensor = use.args["right"]
+        return -g * x / below.square()
+
+
 class PReLU(Rule):
     """A learned slope below zero, one or one a channel."""
 

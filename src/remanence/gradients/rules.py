@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from remanence.gradients.conv import Conv, ConvTranspose
-from remanence.gradients.elementwise import PReLU, Scale, Sum
+from remanence.gradients.elementwise import Difference, PReLU, Quotient, Scale, Sum
 from remanence.gradients.embedding import Embedding
 from remanence.gradients.linear import Linear, Product
 from remanence.gradients.normalization import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
@@ -24,7 +24,9 @@ RULES: tuple[Rule, ...] = (
     RMSNorm(),
     Embedding(),
     Sum(),
+    Difference(),
     Scale(),
+    Quotient(),
     PReLU(),
 )
 

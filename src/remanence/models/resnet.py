@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from remanence.types import check_choice
@@ -28,6 +27,7 @@ class Block(nn.Module):
         self.norm1 = _norm(norm, channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.norm2 = _norm(norm, channels)
+        self.relu1, self.relu2 = nn.ReLU(), nn.ReLU()
         self.shortcut = nn.Sequential()
         if stride != 1 or channels_in != channels:
             conv = nn.Conv2d(channels_in, channels, 1, stride, bias=False)
@@ -35,9 +35,9 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The sum of both ways."""
-        out = torch.relu(self.norm1(self.conv1(x)))
-        out = self.norm2(self.conv2(out))
-        return torch.relu(out + self.shortcut(x))
+        out = self.norm2(self.conv2(self.relu1(self.norm1(self.conv1(x)))))
+        both: Tensor = self.relu2(out + self.shortcut(x))
+        return both
 
 
 class ResNet18(nn.Module):
@@ -46,7 +46,7 @@ class ResNet18(nn.Module):
     def __init__(self, width: int, norm: Norm, num_classes: int, in_channels: int) -> None:
         super().__init__()
         self.stem = nn.Conv2d(in_channels, width, 3, padding=1, bias=False)
-        self.norm = _norm(norm, width)
+        self.norm, self.relu = _norm(norm, width), nn.ReLU()
         stages, before = [], width
         for channels, stride in ((width, 1), (2 * width, 2), (4 * width, 2), (8 * width, 2)):
             stages.append(
@@ -54,12 +54,13 @@ class ResNet18(nn.Module):
             )
             before = channels
         self.stages = nn.Sequential(*stages)
+        self.pool, self.flatten = nn.AdaptiveAvgPool2d(1), nn.Flatten()
         self.head = nn.Linear(before, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits."""
-        features = self.stages(torch.relu(self.norm(self.stem(x))))
-        logits: Tensor = self.head(features.mean((2, 3)))
+        features = self.stages(self.relu(self.norm(self.stem(x))))
+        logits: Tensor = self.head(self.flatten(self.pool(features)))
         return logits
 
 

@@ -1,0 +1,392 @@
+"""What exact per-example gradient norms cost, beside one plain forward and backward pass of the same batch.
+
+    python benchmarks/norms.py            all cases, about half an hour on one core
+    python benchmarks/norms.py --quick    few rounds
+
+Ways take turns, round after round, so that a busy machine slows all of them alike; a figure is the median
+over rounds of the ratio to the mean of the plain passes before and after. Peak memory comes from one process
+for each way. Everything runs on one thread. Writes benchmarks/results/norms.json and docs/norms.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import remanence as rm
+from remanence.gradients.engine import Engine
+from remanence.gradients.losses import cross_entropy
+from remanence.models import mlp, resnet18, vit_small
+
+ROOT = Path(__file__).parent.parent
+RESULTS, CHART = ROOT / "benchmarks/results/norms.json", ROOT / "docs/norms.svg"
+
+CASES: dict[str, tuple[str, Callable[[], nn.Module], int]] = {
+    "resnet18-w64-batch": ("ResNet-18 w64, BatchNorm", lambda: resnet18(64), 32),
+    "resnet18-w16-batch": ("ResNet-18 w16, BatchNorm", lambda: resnet18(16), 32),
+    "resnet18-w64-group": ("ResNet-18 w64, GroupNorm", lambda: resnet18(64, "group"), 32),
+    "resnet18-w16-group": ("ResNet-18 w16, GroupNorm", lambda: resnet18(16, "group"), 32),
+    "vit-small-6": ("ViT-small, depth 6", lambda: vit_small(6), 32),
+    "mlp": ("MLP 3072-1024-1024-10", mlp, 64),
+}
+FLIGHT = ("resnet18-w64-group", "resnet18-w16-group", "vit-small-6")
+
+SLOW, SLOW_ROUNDS = 6.0, 3
+"""A way this many times slower than the plain pass is not asked more often than this."""
+
+Way = Callable[[], Tensor | None]
+"""One pass over the batch; norms, or None for passes that give none."""
+
+
+def problem(case: str) -> tuple[nn.Module, Tensor, Tensor]:
+    torch.manual_seed(0)
+    _, build, n = CASES[case]
+    return build().eval(), torch.randn(n, 3, 32, 32), torch.randint(0, 10, (n,))
+
+
+def plain(model: nn.Module, x: Tensor, y: Tensor) -> Way:
+    def run() -> None:
+        F.cross_entropy(model(x), y).backward()
+        model.zero_grad(set_to_none=True)
+
+    return run
+
+
+def forward(model: nn.Module, x: Tensor, y: Tensor) -> Way:
+    def run() -> None:
+        with torch.no_grad():
+            F.cross_entropy(model(x), y)
+
+    return run
+
+
+def input_gradients(model: nn.Module, x: Tensor, y: Tensor) -> Way:
+    """The floor: no norms, only what any exact method needs."""
+    frozen = copy.deepcopy(model).requires_grad_(False)
+
+    def run() -> None:
+        live = x.clone().requires_grad_()
+        torch.autograd.grad(F.cross_entropy(frozen(live), y), live)
+
+    return run
+
+
+def remanence(model: nn.Module, x: Tensor, y: Tensor) -> Way:
+    """As in a sweep over a data set: the rehearsal and the check against the loop are behind us."""
+    engine = Engine(model, cross_entropy, dict(model.named_parameters()))
+    return lambda: torch.stack(list(engine.squared_norms(x, y).values())).sum(0).sqrt()
+
+
+def remanence_first_batch(model: nn.Module, x: Tensor, y: Tensor) -> Way:
+    """A single call: with the rehearsal and two examples checked against the loop."""
+    return lambda: rm.example_gradient_norms(model, x, y, batch_size=len(x))
+
+
+def loop(model: nn.Module, x: Tensor, y: Tensor) -> Way:
+    def run() -> Tensor:
+        norms = []
+        for i in range(len(x)):
+            F.cross_entropy(model(x[i : i + 1]), y[i : i + 1]).backward()
+            norms.append(torch.stack([p.grad.square().sum() for p in model.parameters()]).sum().sqrt())
+            model.zero_grad(set_to_none=True)
+        return torch.stack(norms)
+
+    return run
+
+
+def vmapped(chunk: int) -> Callable[[nn.Module, Tensor, Tensor], Way]:
+    def build(model: nn.Module, x: Tensor, y: Tensor) -> Way:
+        parameters = {k: v.detach() for k, v in model.named_parameters()}
+        buffers = dict(model.named_buffers())
+
+        def loss(parameters: dict[str, Tensor], one: Tensor, target: Tensor) -> Tensor:
+            out = torch.func.functional_call(model, (parameters, buffers), (one[None],))
+            return F.cross_entropy(out, target[None])
+
+        mapped = torch.func.vmap(torch.func.grad(loss), (None, 0, 0), chunk_size=chunk)
+
+        def run() -> Tensor:
+            gradients = mapped(parameters, x, y)
+            return torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0).sqrt()
+
+        return run
+
+    return build
+
+
+def opacus(ghost: bool) -> Callable[[nn.Module, Tensor, Tensor], Way]:
+    def build(model: nn.Module, x: Tensor, y: Tensor) -> Way:
+        from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
+
+        if any(isinstance(m, nn.BatchNorm2d) for m in model.modules()):
+            raise NotImplementedError("refuses BatchNorm")
+        own = copy.deepcopy(model).train()
+        if ghost:
+            wrapped: Any = GradSampleModuleFastGradientClipping(
+                own, max_grad_norm=1.0, use_ghost_clipping=True
+            )
+        else:
+            wrapped = GradSampleModule(own)
+
+        def run() -> Tensor:
+            F.cross_entropy(wrapped(x), y).backward()
+            if ghost:
+                norms = wrapped.get_norm_sample().detach()
+            else:
+                rows = [p.grad_sample.flatten(1).square().sum(1) for p in own.parameters()]
+                norms = torch.stack(rows).sum(0).sqrt()
+            wrapped.zero_grad(set_to_none=True)
+            return norms
+
+        return run
+
+    return build
+
+
+def backpack(model: nn.Module, x: Tensor, y: Tensor) -> Way:
+    from backpack import backpack as extended
+    from backpack import extend
+    from backpack.extensions import BatchL2Grad
+
+    own = extend(copy.deepcopy(model), use_converter=not isinstance(model, nn.Sequential)).eval()
+    loss = extend(nn.CrossEntropyLoss(reduction="sum"))
+
+    def run() -> Tensor:
+        with extended(BatchL2Grad()):
+            loss(own(x), y).backward()
+        norms = torch.stack([p.batch_l2 for p in own.parameters()]).sum(0).sqrt()
+        own.zero_grad(set_to_none=True)
+        return norms
+
+    return run
+
+
+WAYS: dict[str, Callable[[nn.Module, Tensor, Tensor], Way]] = {
+    "forward only": forward,
+    "forward + input gradients": input_gradients,
+    "Remanence": remanence,
+    "Remanence, first batch": remanence_first_batch,
+    "loop of one": loop,
+    "torch.func, chunk 4": vmapped(4),
+    "torch.func, chunk 16": vmapped(16),
+    "torch.func, chunk 32": vmapped(32),
+    "Opacus, hooks": opacus(ghost=False),
+    "Opacus, ghost": opacus(ghost=True),
+    "BackPACK": backpack,
+}
+PEERS = tuple(WAYS)[4:]
+
+
+def training_step(model: nn.Module, x: Tensor, y: Tensor, share: bool | None) -> Way:
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+
+    def run() -> Tensor | None:
+        optimizer.zero_grad()
+        norms = None
+        if share is None:
+            F.cross_entropy(model(x), y).backward()
+        else:
+            with rm.norms_in_flight(model, share=share) as flight:
+                F.cross_entropy(model(x), y).backward()
+            norms = flight.values
+        optimizer.step()
+        return norms
+
+    return run
+
+
+def clock(way: Way) -> float:
+    start = time.process_time()
+    way()
+    return time.process_time() - start
+
+
+def ratios(base: Way, ways: dict[str, Way], rounds: int) -> tuple[float, dict[str, list[float]]]:
+    """Each way's time over that of the base before and after it, for every round."""
+    seen: dict[str, list[float]] = {name: [] for name in ways}
+    bases = []
+    for _ in range(rounds):
+        before = clock(base)
+        for name, way in ways.items():
+            if len(seen[name]) == SLOW_ROUNDS and min(seen[name]) > SLOW:
+                continue
+            taken = clock(way)
+            after = clock(base)
+            seen[name].append(2 * taken / (before + after))
+            bases.append(after)
+            before = after
+    return statistics.median(bases), seen
+
+
+def built(case: str) -> tuple[dict[str, Way], dict[str, str]]:
+    """The ways that can run, warm, and the reasons of those that cannot."""
+    model, x, y = problem(case)
+    ways, refused = {}, {}
+    for name, build in WAYS.items():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ways[name] = build(model, x, y)
+                ways[name]()
+        except Exception as problem_:
+            ways.pop(name, None)
+            refused[name] = f"{type(problem_).__name__}: {problem_}".splitlines()[0][:160]
+    return ways, refused
+
+
+def errors(case: str, ways: dict[str, Way]) -> dict[str, float]:
+    """The largest relative error against the loop."""
+    truth = ways["loop of one"]()
+    assert truth is not None
+    found = {}
+    for name, way in ways.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            norms = way()
+        if norms is not None:
+            found[name] = float(((norms.double() - truth.double()) / truth.double()).abs().max())
+    return found
+
+
+def peak(case: str, way: str) -> float | None:
+    """Megabytes above the start, in a process of its own."""
+    command = [sys.executable, __file__, "--peak", case, way]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return float(done.stdout.split()[-1]) if done.returncode == 0 else None
+
+
+def print_peak(case: str, way: str) -> None:
+    model, x, y = problem(case)
+    warnings.simplefilter("ignore")
+    run = plain(model, x, y) if way == "plain" else WAYS[way](model, x, y)
+    with torch.no_grad():
+        model(x[:1])
+    start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    run()
+    run()
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) / 1024)
+
+
+def measure(case: str, rounds: int, memory: bool) -> dict[str, Any]:
+    model, x, y = problem(case)
+    ways, refused = built(case)
+    wrong = errors(case, ways)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        base, seen = ratios(plain(model, x, y), ways, rounds)
+    rows = {
+        name: {
+            "ratio": round(statistics.median(values), 3),
+            "spread": [round(min(values), 3), round(max(values), 3)],
+            "error": wrong.get(name),
+            "peak_mb": peak(case, name) if memory else None,
+        }
+        for name, values in seen.items()
+    }
+    mb = peak(case, "plain") if memory else None
+    result = {"title": CASES[case][0], "batch": len(x), "plain_ms": round(1e3 * base, 1), "plain_peak_mb": mb}
+    if case in FLIGHT:
+        result["in_flight"] = flight(case, rounds)
+    return {**result, "ways": rows, "refused": refused}
+
+
+def flight(case: str, rounds: int) -> dict[str, float]:
+    model, x, y = problem(case)
+    ways = {
+        name: training_step(model, x, y, share) for name, share in (("shared", True), ("left alone", False))
+    }
+    for way in (*ways.values(), *ways.values()):
+        way()
+    _, seen = ratios(training_step(model, x, y, None), ways, rounds)
+    return {name: round(statistics.median(values), 3) for name, values in seen.items()}
+
+
+def draw(results: dict[str, Any]) -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    cases = results["cases"]
+    figure, axes = plt.subplots(2, 3, figsize=(12, 6.5), sharex=False)
+    for axis, case in zip(axes.flat, cases.values(), strict=False):
+        shown = {
+            name: row["ratio"]
+            for name, row in case["ways"].items()
+            if name not in ("forward only", "forward + input gradients")
+            and (row["error"] is None or row["error"] < 1e-3)
+        }
+        names = list(shown)[::-1]
+        # of torch.func, the best chunk
+        chunks = sorted((name for name in names if name.startswith("torch.func")), key=lambda name: shown[name])
+        names = [name for name in names if name not in chunks[1:]]
+        colours = ["#b5452c" if name.startswith("Remanence") else "#9aa5b1" for name in names]
+        axis.barh(names, [min(shown[name], 5) for name in names], color=colours)
+        for k, name in enumerate(names):
+            axis.text(min(shown[name], 5) + 0.05, k, f"{shown[name]:.2f}", va="center", fontsize=8)
+        axis.axvline(1, color="#333333", linewidth=0.8)
+        axis.set_xlim(0, 5.8)
+        axis.set_title(case["title"], fontsize=10)
+        axis.tick_params(labelsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(
+        "Exact per-example gradient norms: time in plain forward+backward passes (one thread)", fontsize=11
+    )
+    figure.tight_layout()
+    CHART.parent.mkdir(exist_ok=True)
+    figure.savefig(CHART, metadata={"Date": None})
+
+
+def table(results: dict[str, Any]) -> None:
+    for case in results["cases"].values():
+        print(f"\n{case['title']}: plain {case['plain_ms']} ms, peak {case['plain_peak_mb'] or 0:.0f} MB")
+        for name, row in case["ways"].items():
+            error = "" if row["error"] is None else f"error {row['error']:.1e}"
+            memory = "" if row["peak_mb"] is None else f"{row['peak_mb']:6.0f} MB"
+            print(f"  {name:28s} {row['ratio']:6.2f}  {row['spread']}  {memory}  {error}")
+        for name, reason in case["refused"].items():
+            print(f"  {name:28s}      –  {reason}")
+        for name, ratio in case.get("in_flight", {}).items():
+            print(f"  training step, {name:13s} {ratio:6.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="three rounds instead of nine, no memory")
+    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--peak", nargs=2, metavar=("CASE", "WAY"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.peak:
+        print_peak(*options.peak)
+        return
+    machine = {"torch": torch.__version__, "machine": platform.machine(), "threads": 1}
+    results: dict[str, Any] = {**machine, "cases": {}}
+    for case in options.cases:
+        rounds = (3 if options.quick else 9) * (3 if case == "mlp" else 1)
+        results["cases"][case] = measure(case, rounds, memory=not options.quick)
+        table({"cases": {case: results["cases"][case]}})
+    if set(options.cases) == set(CASES):
+        RESULTS.parent.mkdir(parents=True, exist_ok=True)
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        draw(results)
+        print(f"\nWrote {RESULTS.relative_to(ROOT)} and {CHART.relative_to(ROOT)}.")
+
+
+if __name__ == "__main__":
+    main()
