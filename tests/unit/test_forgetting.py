@@ -196,6 +196,8 @@ def test_the_command_chooses_from_a_table_too(
     wrong = ["select", str(table), "--how", "hardest", "--size", "7", "--score", "no", "--out", "x.json"]
     assert run(wrong) == 2
     assert "no score named 'no'" in capsys.readouterr().err
+    assert run(["select", "nowhere.csv", "--how", "hardest", "--size", "7", "--out", "x.json"]) == 2
+    assert "nowhere.csv is not a file" in capsys.readouterr().err
 
 
 def test_the_command_by_person_list_class_and_chance(folder: Path, tmp_path: Path) -> None:

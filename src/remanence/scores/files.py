@@ -63,7 +63,7 @@ def scores_from(
         alpha: order of the privacy loss, for a run.
         sigma: noise level of the privacy loss, for a run; its own by default.
     """
-    if source.is_file():
+    if source.is_file() or source.suffix.lower() in _WRITERS:
         table = read_scores(source)
         only = next(iter(table.columns)) if len(table.columns) == 1 else "privacy_loss"
         return table.column(name or only), None
