@@ -69,6 +69,8 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(INSTALL) '.[docs]'
 	@touch $@
 
+bench: bench-norms bench-accounting bench-recorder ## all benchmarks
+
 docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/zensical build --strict --clean
 

@@ -333,7 +333,9 @@ def draw(results: dict[str, Any]) -> None:
         }
         names = list(shown)[::-1]
         # of torch.func, the best chunk
-        chunks = sorted((name for name in names if name.startswith("torch.func")), key=lambda name: shown[name])
+        chunks = sorted(
+            (name for name in names if name.startswith("torch.func")), key=lambda name: shown[name]
+        )
         names = [name for name in names if name not in chunks[1:]]
         colours = ["#b5452c" if name.startswith("Remanence") else "#9aa5b1" for name in names]
         axis.barh(names, [min(shown[name], 5) for name in names], color=colours)
