@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -90,6 +91,37 @@ def test_two_processes_train_as_one(quiet: Path, tmp_path: Path) -> None:
     for name, array in one.tensors("weights").items():
         np.testing.assert_allclose(two.tensors("weights")[name], array, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(read_trace(two).norms[0], read_trace(one).norms[0], rtol=1e-6)
+
+
+def test_a_dead_rank_brings_the_job_down_and_resume_works(tmp_path: Path) -> None:
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "remanence",
+    ]
+    task = ["train", *SHORT, "--checkpoint-every", "1", "--resume", "--out", str(tmp_path / "noisy")]
+    with subprocess.Popen(
+        [*launch, *task], env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as job:
+        deadline = time.time() + 120
+        while not list((tmp_path / "noisy" / "checkpoints").glob("step-*")) and time.time() < deadline:
+            time.sleep(0.05)
+        ranks = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True, check=True)
+        os.kill(int(ranks.stdout.split()[-1]), signal.SIGKILL)
+        assert job.wait(timeout=120) != 0
+    assert not (tmp_path / "noisy" / "remanence.json").exists()
+    for out in ("noisy", "quiet"):
+        done = subprocess.run(
+            [*launch, *task[:-1], str(tmp_path / out)], env=ENVIRONMENT, capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    same = run("diff", tmp_path / "noisy", tmp_path / "quiet")
+    assert (same.returncode, same.stdout.strip()) == (0, "bit-identical")
 
 
 def test_a_trace_made_afterwards_is_the_recorders(tmp_path: Path) -> None:

@@ -300,6 +300,14 @@ def test_foreign_weights_are_refused(tmp_path: Path) -> None:
         checkpoints.restore(Training(small_conv(width=8), few(), RECIPE, seed=0))
 
 
+def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
+    checkpoints, data = Checkpoints(tmp_path), few()
+    checkpoints.save(Training(model(), data, RECIPE, seed=0), [])
+    relabelled = Examples(data.ids, data.inputs, (data.labels + 1) % 10, data.class_names)
+    with pytest.raises(rm.DataError, match="was trained on others"):
+        checkpoints.restore(Training(model(), relabelled, RECIPE, seed=0))
+
+
 def test_log_placement_is_dense_early_and_always_as_many() -> None:
     assert placed_steps(1000, 4, "log").tolist() == [0, 1, 10, 100, 1000]
     for total, n in ((10, 10), (12, 10), (100, 35), (7, 1)):

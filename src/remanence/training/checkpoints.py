@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from remanence.errors import RunFolderError
+from remanence.errors import DataError, RunFolderError
 from remanence.storage import Draft, Folder, atomic, create, open_folder
 from remanence.training.loop import Training
 
@@ -59,7 +59,10 @@ class Checkpoints:
         with create(path, "checkpoint") as draft:
             write_weights(draft, training.model)
             draft.tensors("momentum", momentum)
-            draft.document("state", {"step": training.step, "scaler": training.scaler.state_dict()})
+            draft.document(
+                "state",
+                {"step": training.step, "scaler": training.scaler.state_dict(), "data": training.data_digest},
+            )
             draft.rows("measurements", rows)
         self._thin_out()
 
@@ -79,6 +82,10 @@ class Checkpoints:
     def _load(self, folder: Folder, training: Training) -> list[dict[str, Any]]:
         load_weights(folder, training.model)
         state = folder.document("state")
+        if state["data"] != training.data_digest:
+            raise DataError(
+                f"The data must be those that the run was begun with; {folder.path} was trained on others."
+            )
         training.step = state["step"]
         if state["scaler"]:
             training.scaler.load_state_dict(state["scaler"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +46,11 @@ class Training:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=recipe.precision == "float16")
         self._forward = torch.compile(model) if recipe.compile else model
         self._order: tuple[int, Tensor] | None = None
+
+    @cached_property
+    def data_digest(self) -> str:
+        """What the run trains on, so that it cannot go on with something else."""
+        return self.examples.digest()
 
     def steps(self) -> Iterator[int]:
         """Take the remaining steps; yield the number taken so far after each. Stop by no longer asking."""

@@ -124,7 +124,7 @@ def _recorder(settings: RunSettings, training: Training, out: Path) -> Recorder:
         mechanism=settings.recipe.mechanism(n, assumed_sigma=settings.sigma, model=training.model),
         out=out,
         start=training.step,
-        provenance={"data": training.examples.digest(), "seed": str(settings.seed)},
+        provenance={"data": training.data_digest, "seed": str(settings.seed)},
         ranks=training.ranks,
     )
 
