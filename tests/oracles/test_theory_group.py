@@ -187,22 +187,48 @@ def test_bad_matrices_are_named(grams, steps, message):
         group_loss(grams, steps=steps, mechanism=Mechanism(1.0, 0.1, 10, 1))
 
 
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"p": 0}, "`p`"),
+        ({"alpha": 1.0}, "`alpha`"),
+        ({"sigma": 0.0}, "`sigma`"),
+        ({"method": "x"}, "`method`"),
+    ],
+)
+def test_bad_settings_are_named(change, names):
+    with pytest.raises(InputError, match=names):
+        group_loss([np.eye(3)], steps=[0], mechanism=Mechanism(1.0, 0.1, 10, 1), **change)
+
+
 def test_independent_needs_to_know_its_rows():
     with pytest.raises(InputError, match="`with_rows`"):
         group_loss([np.eye(3)], steps=[0], mechanism=Mechanism(1.0, 0.1, 10, 1), method="independent")
 
 
 def test_coupled_loss_separates_the_five_bands_of_a_trained_model():
-    gradients, trace = trained_on_digits()
+    """The demo's network and recipe at half the width, length and fewer checkpoints."""
+    full = DemoSettings.full()
+    short = replace(full, width=8, checkpoints=8, training=replace(full.training, epochs=20))
+    assert_bands_are_separated(*trained_on_digits(short, seed=0))
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_coupled_loss_separates_the_five_bands_of_the_demo(seed):
+    assert_bands_are_separated(*trained_on_digits(DemoSettings.full(), seed))
+
+
+def assert_bands_are_separated(grams, trace):
     loss = privacy_loss(trace)
     options = {"steps": trace.steps, "mechanism": trace.mechanism, "alpha": 8.0}
     found = {"coupled": [], "upper": [], "independent": [], "mean loss": []}
     for band in bands(loss, 100):
         chosen = np.isin(trace.ids, band.ids)
-        grams = [g[chosen] @ g[chosen].T for g in gradients]
-        found["coupled"].append(group_loss(grams, **options).value)
-        found["upper"].append(group_loss(grams, method="upper", **options).value)
-        found["independent"].append(independent_loss(chosen, gradients, trace.mechanism, options))
+        own = [gram[np.ix_(chosen, chosen)] for gram in grams]
+        found["coupled"].append(group_loss(own, **options).value)
+        found["upper"].append(group_loss(own, method="upper", **options).value)
+        found["independent"].append(independent_loss(chosen, grams, trace.mechanism, options))
         found["mean loss"].append(loss.values[chosen].mean())
     assert spearmanr(found["coupled"], found["mean loss"]).statistic == pytest.approx(1.0)
     assert spearmanr(found["upper"], found["mean loss"]).statistic == pytest.approx(1.0)
@@ -212,26 +238,36 @@ def test_coupled_loss_separates_the_five_bands_of_a_trained_model():
     assert spearmanr(found["independent"], found["mean loss"]).statistic < 0.5
 
 
-def trained_on_digits():
-    """The demo's network and recipe at half the width and length: every example's gradients at 8 checkpoints."""
-    settings = DemoSettings.full()
+def independent_loss(forgotten, grams, mechanism, options):
+    """The paper's estimator: mini-batch gradients of D and of D without the band."""
+    rng = np.random.default_rng(0)
+    batches = []
+    for gram in grams:
+        drawn = rng.random((40, len(gram))) < mechanism.sampling_rate
+        drawn[32:, forgotten] = False
+        batches.append(drawn @ gram @ drawn.T / mechanism.batch_size**2)
+    return group_loss(batches, method="independent", with_rows=32, draws=200, **options).value
+
+
+def trained_on_digits(settings, seed):
+    """The Gram matrix of all examples' gradients at each checkpoint of the demo's training, and the trace."""
     examples, _ = digits()
-    recipe = replace(settings.training, epochs=20)
+    recipe = settings.training
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = small_conv(width=8)
+        torch.manual_seed(seed)
+        model = small_conv(width=settings.width)
     total = recipe.total_steps(len(examples))
-    due = placed_steps(total, 8)
-    gradients = [all_gradients(model, examples)]
-    for step, _ in enumerate(train_steps(model, examples, recipe, seed=0), start=1):
+    due = placed_steps(total, settings.checkpoints)
+    grams = [gram_of_all(model, examples)]
+    for step, _ in enumerate(train_steps(model, examples, recipe, seed=seed), start=1):
         if step in due:
-            gradients.append(all_gradients(model, examples))
-    mechanism = Mechanism(0.1, recipe.batch_size / len(examples), total, recipe.batch_size)
-    norms = np.stack([np.linalg.norm(each, axis=1) for each in gradients])
-    return gradients, NormTrace(examples.ids, due, norms, mechanism)
+            grams.append(gram_of_all(model, examples))
+    mechanism = Mechanism(settings.sigma, recipe.batch_size / len(examples), total, recipe.batch_size)
+    norms = np.sqrt([np.diag(gram) for gram in grams])
+    return grams, NormTrace(examples.ids, due, norms, mechanism)
 
 
-def all_gradients(model, examples):
+def gram_of_all(model, examples):
     def loss_of(weights, x, y):
         return torch.nn.functional.cross_entropy(
             torch.func.functional_call(model, weights, (x[None],)), y[None]
@@ -243,17 +279,5 @@ def all_gradients(model, examples):
     each = torch.func.vmap(torch.func.grad(loss_of), in_dims=(None, 0, 0), chunk_size=200)
     parts = each(weights, examples.inputs, examples.labels)
     model.train(was_training)
-    return torch.cat([part.flatten(1) for part in parts.values()], dim=1).double().numpy()
-
-
-def independent_loss(forgotten, gradients, mechanism, options):
-    """The paper's estimator: mini-batch gradients of D and of D without the band."""
-    rng = np.random.default_rng(0)
-    rate, size = mechanism.sampling_rate, mechanism.batch_size
-    grams = []
-    for g in gradients:
-        drawn = rng.random((40, len(g))) < rate
-        drawn[32:, forgotten] = False
-        rows = drawn @ g / size
-        grams.append(rows @ rows.T)
-    return group_loss(grams, method="independent", with_rows=32, draws=200, **options).value
+    rows = torch.cat([part.flatten(1) for part in parts.values()], dim=1)
+    return (rows @ rows.T).double().numpy()

@@ -81,23 +81,20 @@ def group_loss(
     check_choice("method", method, METHODS)
     check_choice("composition", composition, COMPOSITIONS)
     supposed = _supposed(mechanism, sigma)
+    exponent = _exponent(p, composition, supposed.steps)
     checkpoints = np.asarray(steps)
     matrices = _checked(grams, checkpoints)
     if method == "independent":
-        scaled = [gram / supposed.sigma**2 for gram in matrices]
         rows = _checked_rows(with_rows, len(matrices[0]))
-        parts: list[_Step] = [Independent(gram, rows, draws, seed) for gram in scaled]
+        parts: list[_Step] = [Independent(gram / supposed.sigma**2, rows, draws, seed) for gram in matrices]
     else:
-        scaled = [gram / noise_unit(supposed, scale) ** 2 for gram in matrices]
-        rate = supposed.sampling_rate
+        rate, unit = supposed.sampling_rate, noise_unit(supposed, scale)
+        scaled = [gram / unit**2 for gram in matrices]
         parts = [
             CoupledUpper(gram, rate) if method == "upper" else Coupled(gram, rate, pool, draws, seed)
             for gram in scaled
         ]
     full = supposed.sampling_rate == 1 and method != "independent"
-    exponent = p or (PATHWISE_GRID[-1] if composition == "pathwise" else 3.0 * supposed.steps)
-    if not exponent > 1:
-        raise InputError(f"`p` must be a finite number above 1; got {p}.")
     moments = _GroupMoments(parts, paired=rule == "upper", full=full)
     stands = stands_for(rule, checkpoints, supposed.steps)
     value = float(composed_loss(moments, stands, composition, alpha, exponent)[0])
@@ -184,6 +181,14 @@ def _supposed(mechanism: Mechanism, sigma: float | None) -> Mechanism:
         return mechanism
     check_positive("sigma", sigma)
     return replace(mechanism, sigma=sigma, assumed=True)
+
+
+def _exponent(p: float | None, composition: Composition, steps: int) -> float:
+    if p is None:
+        return PATHWISE_GRID[-1] if composition == "pathwise" else 3.0 * steps
+    if not (np.isfinite(p) and p > 1):
+        raise InputError(f"`p` must be a finite number above 1; got {p}.")
+    return p
 
 
 def _grounds(mechanism: Mechanism, method: str, composition: str) -> Grounds:
