@@ -25,7 +25,7 @@ def trace(n: int = 40, *, text: bool = False, bare: bool = False) -> rm.NormTrac
         rm.Mechanism(sigma=0.05, sampling_rate=0.1, steps=30, batch_size=4),
         None if bare else np.exp(-norms),
         None if bare else 1 - np.exp(-norms),
-        {"data": "d" * 64},
+        provenance={"data": "d" * 64},
     )
 
 

@@ -1,13 +1,17 @@
 """Read a pickle that holds arrays of bytes, numbers and text, and build nothing else.
 
-A pickle is a program. This reader never calls numpy's own reconstruction nor anything a file names: the
-few names that such a file needs lead to small stand-ins, every other name is refused before it is looked up.
+A pickle is a program. First its instructions are read without running them: only those that such a file needs
+may occur, and none may ask for more memory than the file has bytes. Then it runs, and never reaches numpy's own
+reconstruction nor anything else that it names: the few names it needs lead to small stand-ins, every other name
+is refused before it is looked up.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+import pickletools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,8 +41,27 @@ class _Array:
         self.values = flat.reshape(shape, order="F" if fortran else "C")
 
 
+class _Name:
+    """What a pickle gets for a name: it can be called, and nothing in the file can alter it."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
+
+    def __setstate__(self, state: Any) -> None:
+        raise pickle.UnpicklingError("a name is not to be altered")
+
+
 def _new_array(*_: Any) -> _Array:
     return _Array()
+
+
+def _only_a_name(*_: Any) -> None:
+    raise pickle.UnpicklingError("ndarray is only to be named")
 
 
 def _encode(text: Any, codec: Any) -> bytes:
@@ -48,11 +71,11 @@ def _encode(text: Any, codec: Any) -> bytes:
 
 
 _STANDS_FOR = {
-    ("numpy.core.multiarray", "_reconstruct"): _new_array,
-    ("numpy._core.multiarray", "_reconstruct"): _new_array,
-    ("numpy", "ndarray"): _Array,
-    ("numpy", "dtype"): _Dtype,
-    ("_codecs", "encode"): _encode,
+    ("numpy.core.multiarray", "_reconstruct"): _Name(_new_array),
+    ("numpy._core.multiarray", "_reconstruct"): _Name(_new_array),
+    ("numpy", "ndarray"): _Name(_only_a_name),
+    ("numpy", "dtype"): _Name(_Dtype),
+    ("_codecs", "encode"): _Name(_encode),
 }
 
 
@@ -67,9 +90,30 @@ class _Reader(pickle.Unpickler):
             ) from None
 
 
+_INSTRUCTIONS = {
+    *("PROTO", "FRAME", "STOP", "MARK"),
+    *("NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2"),
+    *("SHORT_BINSTRING", "BINSTRING", "BINUNICODE", "SHORT_BINUNICODE", "SHORT_BINBYTES", "BINBYTES"),
+    *("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
+    *("EMPTY_LIST", "APPEND", "APPENDS", "EMPTY_DICT", "SETITEM", "SETITEMS"),
+    *("BINPUT", "LONG_BINPUT", "MEMOIZE", "BINGET", "LONG_BINGET"),
+    *("GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD"),
+}
+
+
+def _check_instructions(content: bytes) -> None:
+    """Refuse instructions that no file of arrays needs, before any of them runs."""
+    for count, (instruction, argument, _) in enumerate(pickletools.genops(content)):
+        if instruction.name not in _INSTRUCTIONS:
+            raise DataError(f"it uses the instruction {instruction.name}, which no file of arrays needs")
+        if instruction.name == "LONG_BINPUT" and isinstance(argument, int) and argument > count:
+            raise DataError("it numbers more parts than it has")  # the reader would make room for them all
+
+
 def read_pickle(content: bytes, *, what: str) -> dict[str, Any]:
     """The dictionary in a pickle, its keys as text; `what` names the file in errors."""
     try:
+        _check_instructions(content)
         found = _Reader(io.BytesIO(content), encoding="bytes").load()
     except DataError as error:
         raise DataError(f"{what} was refused: {error}.") from None
