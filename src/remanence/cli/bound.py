@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from remanence.cli import console
 from remanence.cli.routes import RouteOptions, route_from
+from remanence.errors import InputError
 from remanence.types import Bound, Mechanism, Status
 
 app = App(name="bound", help="Calculate a bound: value, status, assumptions and the formula's name.")
@@ -61,6 +62,7 @@ def loss(
     """
     from remanence.theory.privacy_loss import privacy_loss
 
+    _check_ratio(ratio)
     scores = privacy_loss(
         np.full((1, 1), ratio),
         steps=[0],
@@ -120,7 +122,6 @@ def group(
     json:
         Print one JSON document.
     """
-    from remanence.errors import InputError
     from remanence.theory.group import group_loss, published_group_loss
     from remanence.theory.privacy_loss import privacy_loss
 
@@ -129,8 +130,7 @@ def group(
         raise InputError(f"`size` must be a whole number of at least 0; got {size}.")
     if not 0 <= similarity <= 1:
         raise InputError(f"`similarity` must be between 0 and 1; got {similarity}.")
-    if not (np.isfinite(ratio) and ratio >= 0):
-        raise InputError(f"`ratio` must be finite and not negative; got {ratio}.")
+    _check_ratio(ratio)
     if method == "published":
 
         def single(order: float) -> float:
@@ -225,7 +225,6 @@ def convert(
     json:
         Print one JSON document.
     """
-    from remanence.errors import InputError
     from remanence.theory.conversion import gaussian_epsilon, renyi_to_epsilon
 
     if (mu is None) == (alpha is None):
@@ -242,6 +241,11 @@ def convert(
         bound = Bound(value, Status.CERTIFICATE, (given, one_way), "Rényi to (ε, δ), best order")
         extra = {"alpha": best}
     _show("epsilon", bound, {"delta": delta, **extra}, json)
+
+
+def _check_ratio(ratio: float) -> None:
+    if not (np.isfinite(ratio) and ratio >= 0):
+        raise InputError(f"`ratio` must be finite and not negative; got {ratio}.")
 
 
 def _mechanism(sampling_rate: float, steps: int, *, assumed: bool) -> Mechanism:
