@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import remanence as rm
-from remanence.gradients.layout import Layout, find_layout, settle_order
+from remanence.gradients.layout import Layout, find_layout, sampled, settle_order
 from remanence.gradients.rules import RULE_OF, RULES
 from remanence.gradients.use import Rule, Use
 
@@ -58,4 +58,4 @@ def test_layouts_split_and_join() -> None:
     assert find_layout((2, 4), (2, 12), 3) == Layout(1)
     one, many = torch.randn(4, 2), torch.randn(12, 2)
     many[0::3] = one
-    assert settle_order(Layout(0), one, many, 3) == Layout(0, major=False)
+    assert settle_order(Layout(0), sampled(one), many, 3) == Layout(0, major=False)

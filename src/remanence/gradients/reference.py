@@ -25,7 +25,13 @@ def gradients_of(value: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, T
 def squared_norms_of(value: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The squared norm of one loss's gradient by parameter, in double precision where there is one."""
     wide = torch.float32 if value.device.type == "mps" else torch.float64
-    return {name: g.to(wide).square().sum()[None] for name, g in gradients_of(value, parameters).items()}
+    return {name: _squared(g, wide)[None] for name, g in gradients_of(value, parameters).items()}
+
+
+def _squared(gradient: Tensor, wide: torch.dtype) -> Tensor:
+    """In pieces, so that a large gradient is never whole in double precision."""
+    pieces = torch.split(gradient.reshape(-1), 1 << 18)
+    return torch.stack([piece.to(wide).square().sum() for piece in pieces]).sum()
 
 
 def loop_squared_norms(

@@ -29,7 +29,7 @@ class Call:
         literals: the flattened arguments, None in place of tensors.
         out_shapes: shapes of the output tensors.
         differentiable: whether an output requires a gradient.
-        values: tensors of the single example, kept until the layouts are known.
+        values: samples of the single example's tensors, kept until the layouts are known.
         layouts: where each argument keeps its examples, None where it has none; `places` are those found.
         out_layouts: the same for the outputs.
         lone: every parameter used here is used nowhere else, as an earlier batch has shown.

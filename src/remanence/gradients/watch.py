@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 
 from remanence.gradients.general import General
 from remanence.gradients.halves import Shared
-from remanence.gradients.layout import DivergedError, Layout, find_layout, settle_order
+from remanence.gradients.layout import DivergedError, Layout, find_layout, sampled, settle_order
 from remanence.gradients.opened import is_composite, opened
 from remanence.gradients.rules import RULE_OF
 from remanence.gradients.use import Call, Use
@@ -57,7 +57,7 @@ class Rehearsal(_Mode):
         tensors = {k: leaf for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
         call = Call(func, spec, {k: t.shape for k, t in tensors.items()})
         call.literals = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        call.values = {k: t.detach().clone() for k, t in tensors.items() if id(t) not in self.watched}
+        call.values = {k: sampled(t) for k, t in tensors.items() if id(t) not in self.watched}
         self.script.append(call)
         result = func(*args, **kwargs)
         outputs = _tensors(result)
