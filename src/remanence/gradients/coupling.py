@@ -56,8 +56,8 @@ def _same_gradient(model: nn.Module, in_batch: Tensor, alone: Tensor, tolerance:
             continue
         left = a if a is not None else torch.zeros_like(b)
         right = b if b is not None else torch.zeros_like(a)
-        gap += float((left - right).double().square().sum())
-        scale += float(right.double().square().sum())
+        gap += float((left - right).float().square().sum())
+        scale += float(right.float().square().sum())
     return gap <= tolerance**2 * scale
 
 
@@ -91,5 +91,5 @@ def _differ(whole: Tensor, single: Tensor | None, i: int, n: int, tolerance: flo
     """Whether a module's output for example i changes with the company it keeps."""
     if single is None or whole.dim() == 0 or whole.shape != (n, *single.shape[1:]):
         return False
-    a, b = whole[i].double(), single[0].double()
+    a, b = whole[i].float(), single[0].float()
     return bool((a - b).norm() > tolerance * b.norm().clamp_min(1e-30))

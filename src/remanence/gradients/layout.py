@@ -70,6 +70,6 @@ def settle_order(layout: Layout, sample: Tensor, many: Tensor, n: int) -> Layout
     if many.shape[layout.dim] == n:
         return layout
     minor = Layout(layout.dim, major=False)
-    seen = (sampled(way.split(many, n)[0]).double() for way in (layout, minor))
-    distance = [torch.linalg.vector_norm(values - sample.double()) for values in seen]
+    seen = (sampled(way.split(many, n)[0]).float() for way in (layout, minor))
+    distance = [torch.linalg.vector_norm(values - sample.float()) for values in seen]
     return layout if bool(distance[0] <= distance[1]) else minor

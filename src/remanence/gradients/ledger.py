@@ -25,6 +25,7 @@ class Ledger:
         self.names = names
         self.table = {name: torch.zeros(n, dtype=kind, device=device) for name in names.values()}
         self.watch: Watch
+        self.claimed: set[int] = set()
         self._alone: set[int] | None = None
 
     def arrive(self, use: Use) -> None:
@@ -51,6 +52,7 @@ class Ledger:
 
     def finish(self) -> None:
         """Settle everything that was held."""
+        self.lone_sources()
         held = [use for use in self.watch.uses if use.sources and use.reached]
         for parameters in self._components(held):
             self._settle_together(parameters, self._uses_of(parameters, held))
@@ -66,6 +68,7 @@ class Ledger:
             counts = Counter(
                 root for use in self.watch.uses for s in use.sources.values() for root in self._roots(s)
             )
+            self.claimed = set(counts)
             self._alone = {
                 key for key, count in counts.items() if count == 1 and key not in self._derived_roots()
             }
