@@ -97,7 +97,6 @@ class Engine:
     def squared_norms(self, inputs: Batch, targets: Batch) -> Table:
         """Squared gradient norms of a batch's examples by parameter."""
         if not self.looped:
-            refuse_batch_statistics(self.model)
             try:
                 return self._fast(inputs, targets)
             except DivergedError as problem:
@@ -112,6 +111,7 @@ class Engine:
         return self.rehearsals[key]
 
     def _rehearse(self, x: Batch, y: Batch) -> Rehearsed:
+        refuse_batch_statistics(self.model)
         mode = Rehearsal(self.watched, self.frozen)
         with torch.enable_grad(), self._casting():
             with mode:
@@ -145,6 +145,8 @@ class Engine:
     def _follow(self, script: Script, inputs: Batch, targets: Batch, scale: float) -> tuple[Tensor, Table]:
         ledger = Ledger(self.names, size_of(inputs), self.device)
         losses = self.follow(ledger, script, inputs, targets, scale)
+        if scale == 1:
+            return losses, ledger.table
         return losses, {name: row / scale**2 for name, row in ledger.table.items()}
 
     def follow(

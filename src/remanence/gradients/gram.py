@@ -51,8 +51,7 @@ class GramLedger(Ledger):
 
     def __init__(self, engine: Engine, n: int) -> None:
         super().__init__(engine.names, n, engine.device)
-        kind = next(iter(self.table.values())).dtype
-        self.gram = torch.zeros(n, n, dtype=kind, device=engine.device)
+        self.gram = torch.zeros(n, n, dtype=self.kind, device=engine.device)
 
     def arrive(self, use: Use) -> None:
         """Nothing is settled before all is there."""

@@ -21,11 +21,12 @@ class Ledger:
     """
 
     def __init__(self, names: Mapping[int, str], n: int, device: torch.device) -> None:
-        kind = torch.float32 if device.type == "mps" else torch.float64
-        self.names = names
-        self.table = {name: torch.zeros(n, dtype=kind, device=device) for name in names.values()}
+        self.names, self.n, self.device = names, n, device
+        self.kind = torch.float32 if device.type == "mps" else torch.float64
+        self.table: dict[str, Tensor] = {}
         self.watch: Watch
         self.claimed: set[int] = set()
+        self._rows: dict[int, Tensor] = {}
         self._alone: set[int] | None = None
 
     def arrive(self, use: Use) -> None:
@@ -35,7 +36,7 @@ class Ledger:
         if roles:
             values = use.rule.squared_norms(use, roles)
             for role in roles:
-                self.table[self.names[use.sources[role]]] += values[role].clamp_min(0)
+                self._rows[use.sources[role]] = values[role]
             use.sources = {role: source for role, source in use.sources.items() if source not in alone}
         if not use.sources:
             use.release()
@@ -45,7 +46,7 @@ class Ledger:
         roles = tuple(use.sources)
         values, summed = use.rule.norms_and_sums(use, roles)
         for role in roles:
-            self.table[self.names[use.sources[role]]] += values[role].clamp_min(0)
+            self._rows[use.sources[role]] = values[role]
         use.sources = {}
         use.release()
         return summed
@@ -58,6 +59,15 @@ class Ledger:
             self._settle_together(parameters, self._uses_of(parameters, held))
         for use in self.watch.uses:
             use.release()
+        self.table = self._tabled()
+
+    def _tabled(self) -> dict[str, Tensor]:
+        """All rows at once in double precision; no use that the loss depends on means no gradient."""
+        zero = torch.zeros(self.n, device=self.device)
+        rows = [self._rows.get(key, zero) for key in self.names]
+        widest = max((row.dtype for row in rows), key=lambda dtype: dtype.itemsize)
+        stacked = torch.stack([row.to(widest) for row in rows]).to(self.kind).clamp_min_(0)
+        return dict(zip(self.names.values(), stacked, strict=True))
 
     def _uses_of(self, parameters: set[int], held: list[Use]) -> list[Use]:
         return [use for use in held if any(self._roots(s) & parameters for s in use.sources.values())]
@@ -93,9 +103,11 @@ class Ledger:
 
     def _settle_together(self, parameters: set[int], uses: list[Use]) -> None:
         numel = sum(self.watch.watched[key].numel() for key in parameters)
-        for start, stop in chunks(uses[0].n, 2 * numel, self.watch.watched[next(iter(parameters))]):
+        parts: dict[int, list[Tensor]] = {}
+        for start, stop in chunks(self.n, 2 * numel, self.watch.watched[next(iter(parameters))]):
             for key, gradient in self._gradients(parameters, uses, start, stop).items():
-                self.table[self.names[key]][start:stop] += square_sum(gradient)
+                parts.setdefault(key, []).append(square_sum(gradient))
+        self._rows |= {key: torch.cat(pieces) for key, pieces in parts.items()}
 
     def _gradients(self, parameters: set[int], uses: list[Use], start: int, stop: int) -> dict[int, Tensor]:
         """Gradients [stop - start, *shape] of parameters, all their uses added up."""

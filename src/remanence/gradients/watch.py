@@ -200,7 +200,7 @@ class Watch(_Mode):
         if len(sources) != _count(self.keys, args) + _count(self.keys, kwargs.values()):
             return None, None
         (place,) = call.places
-        kept = {name: value.detach() if isinstance(value, Tensor) else value for name, value in bound.items()}
+        kept = {name: _cut_off(value) for name, value in bound.items()}
         use = Use(rule, call, kept, self.n, place, sources, shared=self.shared)
         return (use, bound.get("input")) if rule.claims(use) else (None, None)
 
@@ -271,6 +271,10 @@ def _swapped(values: Mapping[int, Tensor], args: Any) -> Any:
     if isinstance(args, (list, tuple)) and not isinstance(args, torch.Size):
         return type(args)(_swapped(values, item) for item in args)
     return values.get(id(args), args)
+
+
+def _cut_off(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) and value.requires_grad else value
 
 
 def _count(keys: Mapping[int, int], args: Any) -> int:
