@@ -218,3 +218,40 @@ def test_bad_input_is_one_sentence(problem: tuple[nn.Module, Tensor, Tensor]) ->
     model.requires_grad_(False)
     with pytest.raises(InputError, match="requires a gradient"):
         rm.example_gradient_norms(model, x, y)
+
+
+def test_code_that_needs_contiguous_images_still_runs() -> None:
+    """Norms are taken with channels last where that is faster, unless a `view` forbids it."""
+
+    class Viewed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(3, 4, 3), nn.Linear(64, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.head(self.conv(x).view(len(x), -1))
+            return out
+
+    torch.manual_seed(0)
+    model, x, y = Viewed(), torch.randn(5, 3, 6, 6), torch.randint(0, 10, (5,))
+    torch.testing.assert_close(
+        rm.example_gradient_norms(model, x, y).double(), loop(model, x, y), rtol=1e-5, atol=0
+    )
+    twin = Viewed()
+    with rm.norms_in_flight(twin) as norms:
+        F.cross_entropy(twin(x), y).backward()
+    torch.testing.assert_close(norms.values.double(), loop(twin, x, y), rtol=1e-5, atol=0)
+
+
+def test_weights_that_change_between_batches_are_read_anew() -> None:
+    from remanence.gradients.engine import Engine
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 10)).eval()
+    x, y = torch.randn(5, 3, 6, 6), torch.randint(0, 10, (5,))
+    engine = Engine(model, cross_entropy, dict(model.named_parameters()))
+    engine.squared_norms(x, y)
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    found = torch.stack(list(engine.squared_norms(x, y).values())).sum(0).sqrt()
+    torch.testing.assert_close(found, loop(model, x, y), rtol=1e-5, atol=0)
