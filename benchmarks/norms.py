@@ -5,7 +5,8 @@
 
 Ways take turns, round after round, so that a busy machine slows all of them alike; a figure is the median
 over rounds of the ratio to the mean of the plain passes before and after. Peak memory comes from one process
-for each way. Everything runs on one thread. Writes benchmarks/results/norms.json and docs/norms.svg.
+for each way. Everything runs on one thread. Writes benchmarks/results/norms.json and docs/norms.svg;
+cases that are not asked for keep their last figures.
 """
 
 from __future__ import annotations
@@ -378,12 +379,13 @@ def main() -> None:
         print_peak(*options.peak)
         return
     machine = {"torch": torch.__version__, "machine": platform.machine(), "threads": 1}
-    results: dict[str, Any] = {**machine, "cases": {}}
+    before = json.loads(RESULTS.read_text())["cases"] if RESULTS.exists() else {}
+    results: dict[str, Any] = {**machine, "cases": {case: before[case] for case in CASES if case in before}}
     for case in options.cases:
         rounds = (3 if options.quick else 9) * (3 if case == "mlp" else 1)
         results["cases"][case] = measure(case, rounds, memory=not options.quick)
         table({"cases": {case: results["cases"][case]}})
-    if set(options.cases) == set(CASES):
+    if set(results["cases"]) == set(CASES):
         RESULTS.parent.mkdir(parents=True, exist_ok=True)
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
         draw(results)

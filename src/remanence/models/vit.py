@@ -46,6 +46,21 @@ class Layer(nn.Module):
         return out
 
 
+class Embeddings(nn.Module):
+    """Patches and a class token, each with its place."""
+
+    def __init__(self, image: int, patch: int, dim: int, in_channels: int) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(in_channels, dim, patch, stride=patch)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, dim))
+        self.positions = nn.Parameter(torch.randn(1, (image // patch) ** 2 + 1, dim) * 0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[n, tokens, dim]."""
+        tokens = self.patches(x).flatten(2).transpose(1, 2)
+        return torch.cat([self.class_token.expand(x.shape[0], -1, -1), tokens], 1) + self.positions
+
+
 class ViT(nn.Module):
     """A classifier that reads the class token."""
 
@@ -53,18 +68,14 @@ class ViT(nn.Module):
         self, image: int, patch: int, dim: int, depth: int, heads: int, num_classes: int, in_channels: int
     ) -> None:
         super().__init__()
-        self.patches = nn.Conv2d(in_channels, dim, patch, stride=patch)
-        self.class_token = nn.Parameter(torch.zeros(1, 1, dim))
-        self.positions = nn.Parameter(torch.randn(1, (image // patch) ** 2 + 1, dim) * 0.02)
+        self.embeddings = Embeddings(image, patch, dim, in_channels)
         self.layers = nn.Sequential(*(Layer(dim, heads) for _ in range(depth)))
         self.norm = nn.LayerNorm(dim, eps=1e-12)
         self.head = nn.Linear(dim, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits."""
-        tokens = self.patches(x).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.class_token.expand(len(x), -1, -1), tokens], 1) + self.positions
-        logits: Tensor = self.head(self.norm(self.layers(tokens))[:, 0])
+        logits: Tensor = self.head(self.norm(self.layers(self.embeddings(x)))[:, 0])
         return logits
 
 
