@@ -80,13 +80,16 @@ def references(work: Path, quick: bool) -> dict[str, RunSettings]:
             "small_conv",
             Recipe(epochs=epochs, learning_rate=0.05, batch_size=32, weight_decay=1e-3),
             record=epochs,
+            placement="even",
         )
     }
     for name in ("fashion_mnist", "cifar10"):
         if (SHARED / f"{name}_12k.npz").exists():
             pack = str(small_pack(name, work, n))
             options = {"width": 8}
-            found[name] = RunSettings(pack, "resnet18", convolutional, model_options=options, record=epochs)
+            found[name] = RunSettings(
+                pack, "resnet18", convolutional, model_options=options, record=epochs, placement="even"
+            )
     return found
 
 

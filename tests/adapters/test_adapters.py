@@ -112,7 +112,7 @@ def test_huggingface(tmp_path: Path) -> None:
         transformers.Trainer(model=model, args=arguments, train_dataset=Named(), callbacks=callbacks).train()
         return model
 
-    callback = RecorderCallback(rm.with_ids(pairs()), mechanism=MECHANISM, checkpoints=2)
+    callback = RecorderCallback(rm.with_ids(pairs()), mechanism=MECHANISM, checkpoints=2, placement="even")
     watched, plain = fit([callback]), fit([])
     assert torch.equal(weights(watched), weights(plain))
     assert callback.trace is not None

@@ -15,7 +15,7 @@ import pytest
 from remanence.storage import open_folder, read_trace
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
-MODEL = ["--data", "digits", "--model", "small_conv", "--width", "4", "--seed", "5"]
+MODEL = ["--data", "digits", "--model", "small_conv", "--width", "4", "--seed", "5", "--placement", "even"]
 TASK = [*MODEL, "--epochs", "3", "--record", "6"]
 SHORT = [*MODEL, "--epochs", "1", "--record", "3"]
 

@@ -40,7 +40,12 @@ def test_an_ordinary_loop_over_an_ordinary_data_set() -> None:
     data, net = pairs(), model()
     optimizer = torch.optim.Adam(net.parameters())
     recorder = rm.Recorder(
-        net, rm.with_ids(data, np.arange(100, 140)), total_steps=8, checkpoints=2, mechanism=MECHANISM
+        net,
+        rm.with_ids(data, np.arange(100, 140)),
+        total_steps=8,
+        checkpoints=2,
+        placement="even",
+        mechanism=MECHANISM,
     )
     for _ in range(2):
         for inputs, labels in DataLoader(data, batch_size=10):

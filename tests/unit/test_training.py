@@ -84,7 +84,12 @@ def test_recording_changes_nothing() -> None:
         pass
     state = torch.get_rng_state()
     recorder = Recorder(
-        watched, data, total_steps=6, checkpoints=3, mechanism=RECIPE.mechanism(48, assumed_sigma=0.1)
+        watched,
+        data,
+        total_steps=6,
+        checkpoints=3,
+        placement="even",
+        mechanism=RECIPE.mechanism(48, assumed_sigma=0.1),
     )
     for _ in train_steps(watched, data, RECIPE, seed=1):
         recorder.step()
@@ -100,7 +105,12 @@ def test_the_trace_holds_the_norms_of_the_model_at_that_step() -> None:
     start = copy.deepcopy(watched)
     recipe = Recipe(epochs=1, learning_rate=0.05, batch_size=4)
     recorder = Recorder(
-        watched, data, total_steps=2, checkpoints=1, mechanism=recipe.mechanism(8, assumed_sigma=0.1)
+        watched,
+        data,
+        total_steps=2,
+        checkpoints=1,
+        placement="even",
+        mechanism=recipe.mechanism(8, assumed_sigma=0.1),
     )
     for _ in train_steps(watched, data, recipe, seed=1):
         recorder.step()
@@ -122,7 +132,12 @@ def test_the_trace_holds_the_norms_of_the_model_at_that_step() -> None:
 
 def test_a_run_cut_short_has_no_trace() -> None:
     recorder = Recorder(
-        model(), few(), total_steps=6, checkpoints=3, mechanism=RECIPE.mechanism(48, assumed_sigma=0.1)
+        model(),
+        few(),
+        total_steps=6,
+        checkpoints=3,
+        placement="even",
+        mechanism=RECIPE.mechanism(48, assumed_sigma=0.1),
     )
     with pytest.raises(rm.InputError, match="must reach step 6"):
         recorder.finish()
@@ -254,6 +269,7 @@ def test_a_resumed_run_has_the_same_bits(stop: int, tmp_path: Path) -> None:
             data,
             total_steps=training.total_steps,
             checkpoints=3,
+            placement="even",
             mechanism=recipe.mechanism(len(data), assumed_sigma=1),
             out=folder,
             start=training.step,
@@ -324,6 +340,7 @@ def test_a_recorder_of_some_ids_records_those() -> None:
         data,
         total_steps=6,
         checkpoints=1,
+        placement="even",
         mechanism=RECIPE.mechanism(48, assumed_sigma=1),
         ids=data.ids[5:9],
     )

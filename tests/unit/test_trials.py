@@ -66,6 +66,16 @@ def test_the_learning_rate_nearest_the_oracle_wins_from_either_side() -> None:
     assert table == pytest.approx({"0.01": 0.35, "0.1": 0.05, "1.0": 0.5})
 
 
+def test_of_learning_rates_that_do_equally_well_the_gentlest_wins() -> None:
+    trials = [
+        LearningRateTrial(rate, {"mia": [0.5 - gap]}, {"mia": 0.5})
+        for rate, gap in ((0.1, 0.104), (0.2, 0.1))
+    ]
+    assert choose_learning_rate(trials)[0] == 0.1
+    trials[0] = LearningRateTrial(0.1, {"mia": [0.39]}, {"mia": 0.5})
+    assert choose_learning_rate(trials)[0] == 0.2
+
+
 def test_a_trial_works_on_a_copy_and_is_its_seed() -> None:
     train, test = digits()
     train = train.take(train.ids[:200])

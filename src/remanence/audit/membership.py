@@ -36,4 +36,4 @@ def _attacker(members: NDArray[np.float64], outsiders: NDArray[np.float64]) -> L
     """A classifier that answers 1 for outsiders."""
     signal = np.concatenate([members, outsiders])[:, None]
     truth = np.repeat([0, 1], [len(members), len(outsiders)])
-    return LogisticRegression().fit(signal, truth)
+    return LogisticRegression(solver="newton-cholesky").fit(signal, truth)

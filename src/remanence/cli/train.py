@@ -42,7 +42,7 @@ def train(
     compile: bool | None = None,  # noqa: A002 - the option is called --compile
     seed: int = 0,
     record: int = 35,
-    placement: Literal["even", "log", "adaptive"] = "even",
+    placement: Literal["even", "log", "adaptive"] = "adaptive",
     sigma: float = 0.1,
     checkpoint_every: int = 0,
     keep_checkpoints: Flag = False,
@@ -112,9 +112,9 @@ def train(
     seed:
         Of everything random.
     record:
-        Checkpoints of the trace; 0 for none.
+        Checkpoints of the trace, at most so many when adaptive; 0 for none.
     placement:
-        Where they fall.
+        Where they fall: adaptive looks when something has changed, even is the paper's, log is dense early.
     sigma:
         Noise to assume in the accounting when none is added.
     checkpoint_every:

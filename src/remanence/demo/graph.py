@@ -11,6 +11,9 @@ from remanence.demo.stages import ORACLE, SELECT, TRAIN, TRIAL, TUNE, UNLEARN
 from remanence.forgetting import BAND_NAMES
 from remanence.study import Stage
 
+_TUNING_ORACLES = 1
+"""One for each seed's random forget set: the learning rate is chosen on their average."""
+
 
 @dataclass(frozen=True)
 class SeedStages:
@@ -60,7 +63,7 @@ def _trunk(settings: DemoSettings, seed: int, data: str) -> SeedStages:
     oracles = {
         name: [
             Stage(ORACLE, common | {"forget": name, "replicate": i}, (select,), cost=settings.training.epochs)
-            for i in range(settings.oracles)
+            for i in range(settings.oracles if name in BAND_NAMES else _TUNING_ORACLES)
         ]
         for name in (*BAND_NAMES, "random")
     }
@@ -76,5 +79,5 @@ def _tune(settings: DemoSettings, trunks: list[SeedStages]) -> Stage:
             params = {"forget": "random", "seed": seed, "recipe": recipe, "width": settings.width}
             cost = settings.tuning_epochs * 1.3
             needs.append(Stage(TRIAL, params, (trunk.train, trunk.select), cost=cost))
-    params = {"learning_rates": list(settings.learning_rates), "oracles": settings.oracles}
+    params = {"learning_rates": list(settings.learning_rates), "oracles": _TUNING_ORACLES}
     return Stage(TUNE, params, tuple(needs), cost=0.1)

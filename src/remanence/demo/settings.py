@@ -9,7 +9,7 @@ from remanence.training import Recipe
 
 
 def _training() -> Recipe:
-    return Recipe(epochs=40, learning_rate=0.05, batch_size=32, weight_decay=1e-3)
+    return Recipe(epochs=35, learning_rate=0.05, batch_size=32, weight_decay=1e-3)
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class DemoSettings:
     oracles: int = 2
     unlearning_epochs: int = 30
     tuning_epochs: int = 15
-    learning_rates: tuple[float, ...] = (0.025, 0.05, 0.1, 0.2)
+    learning_rates: tuple[float, ...] = (0.05, 0.1, 0.2)
 
     def __post_init__(self) -> None:
         if self.seeds < 1:

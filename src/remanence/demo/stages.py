@@ -43,6 +43,7 @@ def _train(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) ->
         train,
         total_steps=recipe.total_steps(len(train)),
         checkpoints=params["checkpoints"],
+        placement="even",
         mechanism=recipe.mechanism(len(train), assumed_sigma=params["sigma"], model=model),
         provenance={"data": train.digest(), "seed": str(seed)},
     )
@@ -128,5 +129,5 @@ TRAIN = StageKind("train", 1, _train)
 SELECT = StageKind("select", 1, _select)
 ORACLE = StageKind("oracle", 1, _oracle)
 TRIAL = StageKind("trial", 1, _trial)
-TUNE = StageKind("tune", 1, _tune)
+TUNE = StageKind("tune", 2, _tune)
 UNLEARN = StageKind("unlearn", 1, _unlearn)

@@ -115,7 +115,11 @@ class Training:
     def _own_randomness(self) -> Iterator[None]:
         """Dropout and the like draw from this step's own seed; the caller's random state comes back."""
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(derive_seed(self.seed, "forward", self.step, self.ranks.rank))
+            seed = derive_seed(self.seed, "forward", self.step, self.ranks.rank)
+            # not torch.manual_seed: without a GPU it keeps a traceback of every call, for a GPU that may come
+            torch.default_generator.manual_seed(seed)
+            if self.device.type == "cuda":
+                torch.cuda.manual_seed(seed)
             yield
 
     def _fill_gradients(self) -> None:

@@ -63,7 +63,7 @@ class Recorder:
         total_steps: int,
         mechanism: Mechanism,
         checkpoints: int = 35,
-        placement: Placement = "even",
+        placement: Placement = "adaptive",
         ids: Sequence[int] | Sequence[str] | Ids | None = None,
         loss: str | ExampleLoss = "cross_entropy",
         out: str | Path | None = None,

@@ -56,7 +56,7 @@ class RunSettings:
     model_options: Mapping[str, Any] = field(default_factory=dict)
     data_dir: str | None = None
     record: int = 35
-    placement: Placement = "even"
+    placement: Placement = "adaptive"
     sigma: float = 0.1
     checkpoint_every: int = 0
     keep_checkpoints: bool = False
