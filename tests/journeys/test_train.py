@@ -148,7 +148,10 @@ def test_a_trace_made_afterwards_is_the_recorders(tmp_path: Path) -> None:
         (["--data", "digits", "--model", "no.such:thing"], "no.such"),
         (["--data", "digits", "--recipe", "papr"], "Did you mean 'paper'"),
         (["--data", "digits", "--model", "mlp", "--lr", "-1"], "`learning_rate`"),
-        (["--data", "digits", "--model", "mlp", "--record", "100000"], "`checkpoints` must be between"),
+        (
+            ["--data", "digits", "--model", "mlp", "--placement", "log", "--record", "100000"],
+            "`checkpoints` must be",
+        ),
     ],
 )
 def test_wrong_input_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path) -> None:
