@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from remanence.data import Examples
+from remanence.gradients.budget import fitting_batch
+from remanence.gradients.engine import Engine
 from remanence.gradients.losses import ExampleLoss
-from remanence.gradients.norms import evaluating, example_gradient_norms
+from remanence.gradients.norms import evaluating, prepare, refuse_infinite, total_norms
 from remanence.training.ranks import ALONE, Ranks
 
 Row = dict[str, NDArray[np.float32]]
 COLUMNS = ("norms", "confidence", "error")
-_CHUNK = 1024
 
 
 def observe(
@@ -26,17 +27,24 @@ def observe(
     """Norm, confidence and error of every example at this moment, in evaluation mode; the ranks share the work."""
     mine = ranks.share(torch.arange(len(examples)))
     device = next(model.parameters()).device
-    parts = []
-    for rows in torch.split(mine, _CHUNK):
-        inputs, labels = examples.inputs[rows].to(device), examples.labels[rows].to(device)
-        with _watching(model) as seen:
-            norms = example_gradient_norms(model, inputs, labels, loss=loss)
-        parts.append(
-            torch.stack([norms.float(), *confidence_and_error(_logits(model, inputs, seen), labels)])
-        )
-    table = torch.cat(parts, dim=1) if parts else torch.zeros(len(COLUMNS), 0)
-    found = table.cpu().numpy()
-    return {name: ranks.gather(found[i], mine.numpy(), len(examples)) for i, name in enumerate(COLUMNS)}
+    engine = prepare(model, loss, None, None, by_parameter=False)
+    parts = [torch.zeros(len(COLUMNS), 0)]
+    with evaluating(model):
+        for rows in torch.split(mine, _batch_size(engine, examples, device)):
+            inputs, labels = examples.inputs[rows].to(device), examples.labels[rows].to(device)
+            with _watching(model) as seen:
+                table = engine.squared_norms(inputs, labels)
+            refuse_infinite(table, examples.ids[rows.numpy()].tolist())
+            norms = total_norms(table, engine.dtype, squared=False).float()
+            found = confidence_and_error(_logits(model, inputs, seen), labels)
+            parts.append(torch.stack([norms, *found]).cpu())
+    found_rows = torch.cat(parts, dim=1).numpy()
+    return {name: ranks.gather(found_rows[i], mine.numpy(), len(examples)) for i, name in enumerate(COLUMNS)}
+
+
+def _batch_size(engine: Engine, examples: Examples, device: torch.device) -> int:
+    script = engine.rehearsed(examples.inputs[:1].to(device), examples.labels[:1].to(device)).script
+    return fitting_batch(script, engine.dtype.itemsize, device)
 
 
 def observe_errors(model: nn.Module, examples: Examples, ranks: Ranks = ALONE) -> NDArray[np.float32]:
