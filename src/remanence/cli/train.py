@@ -46,6 +46,9 @@ def train(
     sigma: float = 0.1,
     checkpoint_every: int = 0,
     keep_checkpoints: Flag = False,
+    without: Path | None = None,
+    poison: Path | None = None,
+    poison_variance: float = 0.062,
     resume: Flag = False,
     json: Flag = False,
 ) -> None:
@@ -121,6 +124,12 @@ def train(
         Steps between checkpoints of the run's state; an epoch when 0.
     keep_checkpoints:
         Keep them all.
+    without:
+        A forget set to leave out of training: the run is then an oracle for it.
+    poison:
+        A set whose inputs get Gaussian noise that is kept with the run, so that `gus` can look for it later.
+    poison_variance:
+        Variance of that noise, on the scale of the inputs as the network sees them.
     resume:
         Go on with an unfinished run, or start when there is none.
     json:
@@ -167,6 +176,9 @@ def train(
         sigma=sigma,
         checkpoint_every=checkpoint_every,
         keep_checkpoints=keep_checkpoints,
+        without=_ids(without),
+        poison=_ids(poison),
+        poison_variance=poison_variance,
     )
     with joined() as ranks, console.progress_bar(show=ranks.first) as bar:
         task = bar.add_task("Training", total=None)
@@ -186,3 +198,9 @@ def train(
         )
     else:
         console.out.print(f"Trained: test accuracy {accuracy:.1%}. The run is in {os.fspath(out)}.")
+
+
+def _ids(path: Path | None) -> tuple[int | str, ...]:
+    from remanence.forgetting import read_forget_set
+
+    return () if path is None else tuple(read_forget_set(path).ids.tolist())

@@ -1,7 +1,13 @@
 """Who goes: forget sets."""
 
 from remanence.forgetting.choosing import WAYS, Wishes, choose
-from remanence.forgetting.files import ids_from_file, read_forget_set, users_from_file, write_forget_sets
+from remanence.forgetting.files import (
+    ids_from_file,
+    read_forget_set,
+    read_forget_set_for,
+    users_from_file,
+    write_forget_sets,
+)
 from remanence.forgetting.selection import BAND_NAMES, bands, easiest, hardest, of_class, of_user, random_set
 
 __all__ = [
@@ -17,6 +23,7 @@ __all__ = [
     "of_user",
     "random_set",
     "read_forget_set",
+    "read_forget_set_for",
     "users_from_file",
     "write_forget_sets",
 ]

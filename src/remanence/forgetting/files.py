@@ -14,6 +14,7 @@ from remanence.data import Examples
 from remanence.data.columns import as_id_array, read_columns, read_json, read_text
 from remanence.errors import DataError, InputError
 from remanence.storage import atomic
+from remanence.training import Run
 from remanence.types import ForgetSet, Ids
 
 _KIND = "forget set"
@@ -41,13 +42,16 @@ def write_forget_sets(
     return files
 
 
-def read_forget_set(path: str | Path, examples: Examples | None = None) -> ForgetSet:
+def read_forget_set(
+    path: str | Path, examples: Examples | None = None, *, also: Sequence[str] = ()
+) -> ForgetSet:
     """Read a forget set that `remanence select` wrote.
 
     Args:
         path: the file.
         examples: the training data at hand; with them, a set chosen from other data is refused, and so are
             ids that they do not have.
+        also: digests of other forms of the same data (poisoned, or without some) that it may be chosen from.
 
     Raises:
         DataError: in one sentence, what is wrong with the file.
@@ -56,10 +60,15 @@ def read_forget_set(path: str | Path, examples: Examples | None = None) -> Forge
     document = _read_document(path)
     found = ForgetSet(str(document.get("name")), _own_ids(document, path), str(document.get("provenance")))
     if examples is not None:
-        if document.get("data") not in (None, examples.digest()):
+        if document.get("data") not in (None, examples.digest(), *also):
             raise DataError(f"{path} was chosen from other data than those at hand (their digests differ).")
         examples.positions(found.ids)
     return found
+
+
+def read_forget_set_for(path: str | Path, run: Run) -> ForgetSet:
+    """Read a forget set for a run: chosen from its data set, or from what of it the run was trained on."""
+    return read_forget_set(path, run.clean[0], also=[run.training_digest()])
 
 
 def ids_from_file(path: Path, known: Ids, *, column: str = "id") -> ForgetSet:

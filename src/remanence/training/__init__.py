@@ -2,7 +2,9 @@
 
 from remanence.training.checkpoints import Checkpoints, load_weights, write_weights
 from remanence.training.loop import Training, train_steps
+from remanence.training.opened import Run, open_run
 from remanence.training.placement import placed_steps
+from remanence.training.poison import Poison
 from remanence.training.ranks import ALONE, Ranks, joined
 from remanence.training.recipe import RECIPES, Recipe
 from remanence.training.recorder import Recorder
@@ -11,12 +13,15 @@ __all__ = [
     "ALONE",
     "RECIPES",
     "Checkpoints",
+    "Poison",
     "Ranks",
     "Recipe",
     "Recorder",
+    "Run",
     "Training",
     "joined",
     "load_weights",
+    "open_run",
     "placed_steps",
     "train_steps",
     "write_weights",

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from remanence.data import Examples, load_dataset
-from remanence.errors import InputError, RunFolderError
+from remanence.errors import DataError, InputError, RunFolderError
 from remanence.gradients.norms import evaluating
 from remanence.models import build_model
 from remanence.storage import SEAL, Draft, Folder, atomic, open_folder, seal_in_place, to_toml, write_trace
@@ -21,10 +21,12 @@ from remanence.storage.lock import exclusive
 from remanence.training.checkpoints import Checkpoints, write_weights
 from remanence.training.loop import Training
 from remanence.training.placement import Placement
+from remanence.training.poison import VARIANCE, Poison, draw_poison, write_poison
 from remanence.training.randomness import derive_seed
 from remanence.training.ranks import ALONE, Ranks
 from remanence.training.recipe import Recipe
 from remanence.training.recorder import TRACE_FILES, Recorder
+from remanence.types import as_ids, check_positive
 
 _UNFINISHED = "unfinished.toml"
 Progress = Callable[[int, int], None]
@@ -47,6 +49,9 @@ class RunSettings:
         sigma: the noise to assume in the accounting when none is added.
         checkpoint_every: steps between checkpoints of the run's state; an epoch when 0.
         keep_checkpoints: keep them all, for a trace made afterwards.
+        without: ids to leave out of training; the run is then an oracle for them.
+        poison: ids whose inputs are trained on with Gaussian noise, which is kept, so that `gus` can look for it.
+        poison_variance: of that noise, on the scale of the inputs as the network sees them.
     """
 
     data: str
@@ -60,6 +65,16 @@ class RunSettings:
     sigma: float = 0.1
     checkpoint_every: int = 0
     keep_checkpoints: bool = False
+    without: tuple[int | str, ...] = ()
+    poison: tuple[int | str, ...] = ()
+    poison_variance: float = VARIANCE
+
+    def __post_init__(self) -> None:
+        check_positive("poison_variance", self.poison_variance)
+        if both := set(self.without) & set(self.poison):
+            raise InputError(
+                f"An example left out of training cannot be poisoned; {next(iter(both))!r} is both."
+            )
 
 
 def train_run(
@@ -75,19 +90,25 @@ def train_run(
     A killed run goes on with `resume`, from its last checkpoint, and ends with the same bits as one that was never
     disturbed. With nothing saved yet, it starts afresh.
     """
-    if ranks.first:
-        _claim(settings, out, resume)
+    fresh = ranks.first and _claim(settings, out, resume)
     ranks.wait()
     if (out / SEAL).exists():
         return open_folder(out, "training")
     with exclusive(out / f".lock-{ranks.rank}", f"Another process is training in {out}; wait for it."):
-        _train(settings, out, ranks, progress)
+        try:
+            _train(settings, out, ranks, progress)
+        except InputError:
+            if fresh:
+                (out / _UNFINISHED).unlink(missing_ok=True)  # what cannot begin must not stand in the way
+            raise
     ranks.wait()
     return open_folder(out, "training")
 
 
 def _train(settings: RunSettings, out: Path, ranks: Ranks, progress: Progress) -> None:
-    train, test = load_dataset(settings.data, settings.data_dir)
+    whole, test = load_dataset(settings.data, settings.data_dir)
+    poison = _poison(settings, whole)
+    train = _training_set(settings, whole, poison)
     model = seeded_model(settings, train)
     training = Training(model, train, settings.recipe, seed=settings.seed, ranks=ranks)
     checkpoints = Checkpoints(out / "checkpoints", keep_all=settings.keep_checkpoints)
@@ -103,7 +124,21 @@ def _train(settings: RunSettings, out: Path, ranks: Ranks, progress: Progress) -
             checkpoints.save(training, rows)
         progress(step, training.total_steps)
     if ranks.first:
-        _seal(out, settings, model, rows, recorder)
+        _seal(out, settings, model, rows, recorder, poison)
+
+
+def _poison(settings: RunSettings, whole: Examples) -> Poison | None:
+    if not settings.poison:
+        return None
+    return draw_poison(whole, as_ids(settings.poison), variance=settings.poison_variance, seed=settings.seed)
+
+
+def _training_set(settings: RunSettings, whole: Examples, poison: Poison | None) -> Examples:
+    poisoned = whole if poison is None else poison.applied(whole)
+    train = poisoned.without(as_ids(settings.without)) if settings.without else poisoned
+    if not len(train):
+        raise DataError(f"Something must be left to train on; all {len(whole)} examples were to be left out.")
+    return train
 
 
 def seeded_model(settings: RunSettings, train: Examples) -> nn.Module:
@@ -141,7 +176,12 @@ def _measure(model: nn.Module, test: Examples, step: int, seed: int) -> list[dic
 
 
 def _seal(
-    out: Path, settings: RunSettings, model: nn.Module, rows: list[dict[str, Any]], recorder: Recorder | None
+    out: Path,
+    settings: RunSettings,
+    model: nn.Module,
+    rows: list[dict[str, Any]],
+    recorder: Recorder | None,
+    poison: Poison | None,
 ) -> None:
     draft = Draft(out)
     draft.config(asdict(settings))
@@ -151,6 +191,9 @@ def _seal(
     if recorder is not None:
         write_trace(draft, recorder.trace())
         files += TRACE_FILES
+    if poison is not None:
+        write_poison(draft, poison)
+        files.append("poison.safetensors")
     seal_in_place(out, "training", files)
     if recorder is not None:
         recorder.clear()
@@ -159,8 +202,8 @@ def _seal(
     (out / _UNFINISHED).unlink(missing_ok=True)
 
 
-def _claim(settings: RunSettings, out: Path, resume: bool) -> None:
-    """Make the folder this run's, or say why not. Nothing of anybody else's is touched."""
+def _claim(settings: RunSettings, out: Path, resume: bool) -> bool:
+    """Make the folder this run's, or say why not; whether it is new. Nothing of anybody else's is touched."""
     if out.exists() and not out.is_dir():
         raise RunFolderError(f"{out} is a file; --out must be a folder.")
     wanted = to_toml(asdict(settings))
@@ -179,6 +222,8 @@ def _claim(settings: RunSettings, out: Path, resume: bool) -> None:
                 f"{out} is not empty and not a run; choose another --out. Nothing was changed."
             )
         atomic.write_text(out / _UNFINISHED, wanted)
+        return True
+    return False
 
 
 def _same(found: Mapping[str, Any], wanted: Mapping[str, Any], out: Path, prefix: str = "") -> None:
