@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-data test-adapters lint format bench bench-accounting bench-norms bench-recorder peers docs clean
+.PHONY: help demo test test-data test-adapters test-kills lint format bench bench-accounting bench-norms bench-recorder peers docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -60,6 +60,9 @@ bench-norms: peers ## per-example gradient norms beside a plain pass and the pee
 
 peers: $(VENV)/.dev ## install BackPACK for comparison, without its pins on other packages
 	$(PIP) install --quiet --no-deps backpack-for-pytorch==1.7.1 unfoldNd==0.2.3 einops==0.8.2
+
+test-kills: $(VENV)/.core ## SIGKILL a training run twenty times, resume it, compare it with an undisturbed one
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/kills.py --work .bench/kills
 
 bench-accounting: $(VENV)/.core ## time the accounting of 50,000 examples against one norm pass of ResNet-18
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accounting.py

@@ -12,10 +12,8 @@ cases that are not asked for keep their last figures.
 from __future__ import annotations
 
 import argparse
-import copy
 import json
 import platform
-import resource
 import statistics
 import subprocess
 import sys
@@ -26,12 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from norm_ways import WAYS, Way, plain, training_step
 from torch import Tensor, nn
 
-import remanence as rm
-from remanence.gradients.engine import Engine
-from remanence.gradients.losses import cross_entropy
 from remanence.models import mlp, resnet18, vit_small
 
 ROOT = Path(__file__).parent.parent
@@ -50,165 +45,11 @@ FLIGHT = ("resnet18-w64-group", "resnet18-w16-group", "vit-small-6")
 SLOW, SLOW_ROUNDS = 6.0, 3
 """A way this many times slower than the plain pass is not asked more often than this."""
 
-Way = Callable[[], Tensor | None]
-"""One pass over the batch; norms, or None for passes that give none."""
-
 
 def problem(case: str) -> tuple[nn.Module, Tensor, Tensor]:
     torch.manual_seed(0)
     _, build, n = CASES[case]
     return build().eval(), torch.randn(n, 3, 32, 32), torch.randint(0, 10, (n,))
-
-
-def plain(model: nn.Module, x: Tensor, y: Tensor) -> Way:
-    def run() -> None:
-        F.cross_entropy(model(x), y).backward()
-        model.zero_grad(set_to_none=True)
-
-    return run
-
-
-def forward(model: nn.Module, x: Tensor, y: Tensor) -> Way:
-    def run() -> None:
-        with torch.no_grad():
-            F.cross_entropy(model(x), y)
-
-    return run
-
-
-def input_gradients(model: nn.Module, x: Tensor, y: Tensor) -> Way:
-    """The floor: no norms, only what any exact method needs."""
-    frozen = copy.deepcopy(model).requires_grad_(False)
-
-    def run() -> None:
-        live = x.clone().requires_grad_()
-        torch.autograd.grad(F.cross_entropy(frozen(live), y), live)
-
-    return run
-
-
-def remanence(model: nn.Module, x: Tensor, y: Tensor) -> Way:
-    """As in a sweep over a data set: the rehearsal and the check against the loop are behind us."""
-    engine = Engine(model, cross_entropy, dict(model.named_parameters()))
-    return lambda: torch.stack(list(engine.squared_norms(x, y).values())).sum(0).sqrt()
-
-
-def remanence_first_batch(model: nn.Module, x: Tensor, y: Tensor) -> Way:
-    """A single call: with the rehearsal and two examples checked against the loop."""
-    return lambda: rm.example_gradient_norms(model, x, y, batch_size=len(x))
-
-
-def loop(model: nn.Module, x: Tensor, y: Tensor) -> Way:
-    def run() -> Tensor:
-        norms = []
-        for i in range(len(x)):
-            F.cross_entropy(model(x[i : i + 1]), y[i : i + 1]).backward()
-            norms.append(torch.stack([p.grad.square().sum() for p in model.parameters()]).sum().sqrt())
-            model.zero_grad(set_to_none=True)
-        return torch.stack(norms)
-
-    return run
-
-
-def vmapped(chunk: int) -> Callable[[nn.Module, Tensor, Tensor], Way]:
-    def build(model: nn.Module, x: Tensor, y: Tensor) -> Way:
-        parameters = {k: v.detach() for k, v in model.named_parameters()}
-        buffers = dict(model.named_buffers())
-
-        def loss(parameters: dict[str, Tensor], one: Tensor, target: Tensor) -> Tensor:
-            out = torch.func.functional_call(model, (parameters, buffers), (one[None],))
-            return F.cross_entropy(out, target[None])
-
-        mapped = torch.func.vmap(torch.func.grad(loss), (None, 0, 0), chunk_size=chunk)
-
-        def run() -> Tensor:
-            gradients = mapped(parameters, x, y)
-            return torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0).sqrt()
-
-        return run
-
-    return build
-
-
-def opacus(ghost: bool) -> Callable[[nn.Module, Tensor, Tensor], Way]:
-    def build(model: nn.Module, x: Tensor, y: Tensor) -> Way:
-        from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
-
-        if any(isinstance(m, nn.BatchNorm2d) for m in model.modules()):
-            raise NotImplementedError("refuses BatchNorm")
-        own = copy.deepcopy(model).train()
-        if ghost:
-            wrapped: Any = GradSampleModuleFastGradientClipping(
-                own, max_grad_norm=1.0, use_ghost_clipping=True
-            )
-        else:
-            wrapped = GradSampleModule(own)
-
-        def run() -> Tensor:
-            F.cross_entropy(wrapped(x), y).backward()
-            if ghost:
-                norms = wrapped.get_norm_sample().detach()
-            else:
-                rows = [p.grad_sample.flatten(1).square().sum(1) for p in own.parameters()]
-                norms = torch.stack(rows).sum(0).sqrt()
-            wrapped.zero_grad(set_to_none=True)
-            return norms
-
-        return run
-
-    return build
-
-
-def backpack(model: nn.Module, x: Tensor, y: Tensor) -> Way:
-    from backpack import backpack as extended
-    from backpack import extend
-    from backpack.extensions import BatchL2Grad
-
-    own = extend(copy.deepcopy(model), use_converter=not isinstance(model, nn.Sequential)).eval()
-    loss = extend(nn.CrossEntropyLoss(reduction="sum"))
-
-    def run() -> Tensor:
-        with extended(BatchL2Grad()):
-            loss(own(x), y).backward()
-        norms = torch.stack([p.batch_l2 for p in own.parameters()]).sum(0).sqrt()
-        own.zero_grad(set_to_none=True)
-        return norms
-
-    return run
-
-
-WAYS: dict[str, Callable[[nn.Module, Tensor, Tensor], Way]] = {
-    "forward only": forward,
-    "forward + input gradients": input_gradients,
-    "Remanence": remanence,
-    "Remanence, first batch": remanence_first_batch,
-    "loop of one": loop,
-    "torch.func, chunk 4": vmapped(4),
-    "torch.func, chunk 16": vmapped(16),
-    "torch.func, chunk 32": vmapped(32),
-    "Opacus, hooks": opacus(ghost=False),
-    "Opacus, ghost": opacus(ghost=True),
-    "BackPACK": backpack,
-}
-PEERS = tuple(WAYS)[4:]
-
-
-def training_step(model: nn.Module, x: Tensor, y: Tensor, share: bool | None) -> Way:
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
-
-    def run() -> Tensor | None:
-        optimizer.zero_grad()
-        norms = None
-        if share is None:
-            F.cross_entropy(model(x), y).backward()
-        else:
-            with rm.norms_in_flight(model, share=share) as flight:
-                F.cross_entropy(model(x), y).backward()
-            norms = flight.values
-        optimizer.step()
-        return norms
-
-    return run
 
 
 def clock(way: Way) -> float:
@@ -277,10 +118,17 @@ def print_peak(case: str, way: str) -> None:
     build = plain if way == "plain" else WAYS[way]
     build(model, x[:2], y[:2])()
     run = build(model, x, y)
-    start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far, the parent's among it
+    start = memory_in_use("VmRSS")
     run()
     run()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) / 1024)
+    print((memory_in_use("VmHWM") - start) / 1024)
+
+
+def memory_in_use(figure: str) -> int:
+    """A figure of this process in kilobytes: what it holds (VmRSS), or held at most (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{figure}:"))
 
 
 def measure(case: str, rounds: int, memory: bool) -> dict[str, Any]:

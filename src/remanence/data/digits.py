@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 
 from remanence.data.examples import Examples
 
@@ -16,6 +15,8 @@ def digits(n_test: int = 500) -> tuple[Examples, Examples]:
 
     The split is random but always the same, so that an id is in the training set for good.
     """
+    from sklearn.datasets import load_digits  # two seconds that only this data set is to cost
+
     bunch = load_digits()
     inputs = torch.tensor(bunch.data / 16.0, dtype=torch.float32).reshape(-1, 1, 8, 8)
     labels = torch.tensor(bunch.target, dtype=torch.int64)
