@@ -3,8 +3,8 @@
     python benchmarks/kills.py --work DIR [--kills 20] [--epochs 3]
 
 Moments are drawn so that every kill meets a living, unfinished run: anywhere from the start of the process to
-the end of its second epoch, but never past the beginning of the run's last one. Exit code 0 only if all of them did and `remanence diff`
-says bit-identical.
+the end of its second epoch, but never past the beginning of the run's last one. Exit code 0 only if all of
+them did and `remanence diff` says bit-identical.
 """
 
 from __future__ import annotations

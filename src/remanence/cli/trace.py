@@ -21,7 +21,7 @@ def trace(
     model: str,
     out: Path,
     data_dir: Path | None = None,
-    option: list[str] | None = None,
+    option: Annotated[list[str] | None, Parameter(negative="")] = None,
     batch_size: int = 128,
     total_steps: int | None = None,
     noise: float = 0.0,

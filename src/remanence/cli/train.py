@@ -9,9 +9,11 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from remanence.cli import console
+from remanence.cli.recipes import RecipeOptions, recipe_from
 
 app = App(name="train")
 Flag = Annotated[bool, Parameter(negative="")]
+_PLAIN = RecipeOptions()
 
 
 @app.default
@@ -22,24 +24,8 @@ def train(
     model: str = "resnet18",
     data_dir: Path | None = None,
     width: int | None = None,
-    option: list[str] | None = None,
-    recipe: str = "plain",
-    epochs: int | None = None,
-    learning_rate: Annotated[float | None, Parameter(name=["--learning-rate", "--lr"])] = None,
-    batch_size: int | None = None,
-    momentum: float | None = None,
-    weight_decay: float | None = None,
-    schedule: Literal["constant", "cosine", "milestones"] | None = None,
-    milestones: list[int] | None = None,
-    noise: float | None = None,
-    langevin: bool | None = None,
-    sampling: Literal["shuffled", "poisson"] | None = None,
-    radius: float | None = None,
-    accumulate: int | None = None,
-    augment: bool | None = None,
-    precision: Literal["float32", "bfloat16", "float16"] | None = None,
-    channels_last: bool | None = None,
-    compile: bool | None = None,  # noqa: A002 - the option is called --compile
+    option: Annotated[list[str] | None, Parameter(negative="")] = None,
+    recipe: RecipeOptions = _PLAIN,
     seed: int = 0,
     record: int = 35,
     placement: Literal["even", "log", "adaptive"] = "adaptive",
@@ -78,40 +64,6 @@ def train(
         Width of the model, where it has one.
     option:
         Another option of the model, name=value (norm=group, depth=6); may be given several times.
-    recipe:
-        Settings to start from: plain, or paper (150 epochs, the paper's schedule); the options below change them.
-    epochs:
-        Passes over the data.
-    learning_rate:
-        At the start.
-    batch_size:
-        Examples a step.
-    momentum:
-        Of SGD.
-    weight_decay:
-        Of SGD.
-    schedule:
-        How the learning rate changes.
-    milestones:
-        Epochs at which it drops by a factor of ten.
-    noise:
-        Standard deviation of Gaussian noise on the mini-batch gradient (SGLD).
-    langevin:
-        Scale the noise as Langevin dynamics do.
-    sampling:
-        Poisson sampling with a fixed denominator is what a certificate needs.
-    radius:
-        Project the weights onto a ball.
-    accumulate:
-        Split each batch to save memory.
-    augment:
-        Random crops and flips.
-    precision:
-        Autocast.
-    channels_last:
-        Memory format of images.
-    compile:
-        Use torch.compile.
     seed:
         Of everything random.
     record:
@@ -135,39 +87,15 @@ def train(
     json:
         Print the outcome as one JSON document.
     """
-    from dataclasses import replace
-
-    from remanence.errors import UnknownNameError
     from remanence.models import parse_options
-    from remanence.training import RECIPES, joined
+    from remanence.training import joined
     from remanence.training.run import RunSettings, train_run
 
-    if recipe not in RECIPES:
-        raise UnknownNameError("recipe", recipe, RECIPES)
-    given = {
-        "epochs": epochs,
-        "learning_rate": learning_rate,
-        "batch_size": batch_size,
-        "momentum": momentum,
-        "weight_decay": weight_decay,
-        "schedule": schedule,
-        "milestones": tuple(milestones) if milestones else None,
-        "noise": noise,
-        "langevin": langevin,
-        "sampling": sampling,
-        "radius": radius,
-        "accumulate": accumulate,
-        "augment": augment,
-        "precision": precision,
-        "channels_last": channels_last,
-        "compile": compile,
-    }
-    changes = {name: value for name, value in given.items() if value is not None}
     options = parse_options(option or ()) | ({} if width is None else {"width": width})
     settings = RunSettings(
         data=data,
         model=model,
-        recipe=replace(RECIPES[recipe], **changes),  # type: ignore[arg-type]
+        recipe=recipe_from(recipe),
         seed=seed,
         model_options=options,
         data_dir=None if data_dir is None else str(data_dir),
