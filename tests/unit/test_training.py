@@ -201,8 +201,8 @@ def test_poisson_batches_have_the_right_law_and_a_fixed_denominator() -> None:
     training = Training(model(), data, recipe, seed=3)
     sizes, hits = [], np.zeros(len(data))
     for step in range(1600):
-        training.step = step
-        batch = training._batch().numpy()
+        [term] = training.objective.terms(step)
+        batch = term.stream.rows(term.number).numpy()
         sizes.append(len(batch))
         hits[batch] += 1
     assert np.mean(sizes) == pytest.approx(12, abs=0.3)
@@ -219,7 +219,7 @@ def test_a_poisson_step_divides_by_the_fixed_batch_size() -> None:
     )
     trained = copy.deepcopy(start)
     training = Training(trained, data, recipe, seed=7)
-    batch = training._batch()
+    batch = training.objective.terms(0)[0].stream.rows(0)
     next(training.steps())
     loss = nn.functional.cross_entropy(start(data.inputs[batch]), data.labels[batch], reduction="sum") / 12
     gradients = torch.autograd.grad(loss, list(start.parameters()))

@@ -16,7 +16,7 @@ from remanence.trials import (
     summarize,
     time_to_unlearn,
 )
-from remanence.unlearning import finetune
+from remanence.unlearning import Finetune
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_trial_works_on_a_copy_and_is_its_seed() -> None:
     torch.manual_seed(0)
     model = small_conv(width=4)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    method = finetune(Recipe(epochs=2, learning_rate=0.05, batch_size=60))
+    method = Finetune(Recipe(epochs=2, learning_rate=0.05, batch_size=60))
     rows = run_trial(model, method, split, ("ua", "mia"), every=3, seed=1)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert [(row.metric, row.step) for row in rows] == [(m, s) for s in (0, 3, 6) for m in ("ua", "mia")]
@@ -103,7 +103,7 @@ def test_finetuning_never_sees_the_forget_set() -> None:
         torch.manual_seed(0)
         model = small_conv(width=4)
         recipe = Recipe(epochs=1, learning_rate=0.05, batch_size=40)
-        for _ in finetune(recipe)(model, Split(data, test, forget), seed=3):
+        for _ in Finetune(recipe)(model, Split(data, test, forget), seed=3):
             pass
         results.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     assert torch.equal(*results)

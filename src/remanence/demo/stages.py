@@ -27,7 +27,7 @@ from remanence.study import StageKind
 from remanence.training import Recipe, Recorder, load_weights, train_steps, write_weights
 from remanence.trials import LearningRateTrial, choose_learning_rate, measure, run_trial
 from remanence.types import ForgetSet
-from remanence.unlearning import finetune
+from remanence.unlearning import Finetune
 
 METRICS = ("ua", "ra", "test", "mia")
 _ORACLE_SEED = 10_000
@@ -106,7 +106,7 @@ def _finetune(
     model = _new_model(params["width"], seed=0)
     load_weights(trained, model)
     epoch = recipe.steps_per_epoch(len(split.retain))
-    rows = run_trial(model, finetune(recipe), split, METRICS, every=epoch, seed=params["seed"])
+    rows = run_trial(model, Finetune(recipe), split, METRICS, every=epoch, seed=params["seed"])
     draft.rows("measurements", map(asdict, rows))
 
 

@@ -2,6 +2,7 @@
 
 from remanence.training.checkpoints import Checkpoints, load_weights, write_weights
 from remanence.training.loop import Training, train_steps
+from remanence.training.objective import BatchLoss, Objective, Parameters, Stream, Term, over
 from remanence.training.opened import Run, open_run
 from remanence.training.placement import placed_steps
 from remanence.training.poison import Poison
@@ -12,16 +13,22 @@ from remanence.training.recorder import Recorder
 __all__ = [
     "ALONE",
     "RECIPES",
+    "BatchLoss",
     "Checkpoints",
+    "Objective",
+    "Parameters",
     "Poison",
     "Ranks",
     "Recipe",
     "Recorder",
     "Run",
+    "Stream",
+    "Term",
     "Training",
     "joined",
     "load_weights",
     "open_run",
+    "over",
     "placed_steps",
     "train_steps",
     "write_weights",

@@ -9,8 +9,9 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from remanence.data import Examples, augment
+from remanence.data import Examples
 from remanence.errors import NumericalError
+from remanence.training.objective import Objective, Stream, Term, over
 from remanence.training.randomness import derive_seed, generator
 from remanence.training.ranks import ALONE, Ranks
 from remanence.training.recipe import Recipe
@@ -23,15 +24,30 @@ class Training:
 
     Every random draw is derived from the seed and the step it is for, so `step`, the weights and the
     momentum are the whole state, and nothing that the caller does between steps changes the run.
+
+    Args:
+        model: trained in place.
+        examples: all that the run may read.
+        recipe: how to train.
+        seed: of everything random.
+        ranks: the processes that share the work.
+        objective: what to descend; the mean cross-entropy of the examples unless said otherwise.
     """
 
     def __init__(
-        self, model: nn.Module, examples: Examples, recipe: Recipe, *, seed: int, ranks: Ranks = ALONE
+        self,
+        model: nn.Module,
+        examples: Examples,
+        recipe: Recipe,
+        *,
+        seed: int,
+        ranks: Ranks = ALONE,
+        objective: Objective | None = None,
     ) -> None:
         self.model, self.examples, self.recipe, self.seed, self.ranks = model, examples, recipe, seed, ranks
         self.step = 0
-        self.steps_per_epoch = recipe.steps_per_epoch(len(examples))
-        self.total_steps = recipe.total_steps(len(examples))
+        self.objective = objective or over(Stream(examples, recipe, seed))
+        self.steps_per_epoch, self.total_steps = self.objective.steps_per_epoch, self.objective.total_steps
         if recipe.channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -45,7 +61,6 @@ class Training:
         )
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=recipe.precision == "float16")
         self._forward = torch.compile(model) if recipe.compile else model
-        self._order: tuple[int, Tensor] | None = None
 
     @cached_property
     def data_digest(self) -> str:
@@ -60,52 +75,44 @@ class Training:
             yield self.step
 
     def _take_step(self) -> None:
-        recipe, batch = self.recipe, self._batch()
-        denominator = recipe.batch_size if recipe.sampling == "poisson" else len(batch)
-        learning_rate = recipe.learning_rate_at(self.step, self.steps_per_epoch)
+        learning_rate = self.recipe.learning_rate_at(self.step, self.steps_per_epoch)
         self.optimizer.param_groups[0]["lr"] = learning_rate
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
         with self._own_randomness():
-            for part in torch.tensor_split(self.ranks.share(batch), recipe.accumulate):
-                if len(part):
-                    loss = self._losses(part).sum() / denominator
-                    self._refuse_nan(loss, part)
-                    self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+            for term in self.objective.terms(self.step):
+                self._descend(term)
         self._fill_gradients()
         self.scaler.unscale_(self.optimizer)
         self.ranks.add_up(p.grad for p in self.parameters.values() if p.grad is not None)
-        self._add_noise(recipe.noise_at(learning_rate))
+        self.objective.penalize(self.parameters, self.step)
+        self._add_noise(self.recipe.noise_at(learning_rate))
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self._project()
+        self.objective.settle(self.parameters, self.step)
 
-    def _batch(self) -> Tensor:
-        """Positions of this step's examples, the same on every process."""
-        n, size = len(self.examples), self.recipe.batch_size
-        if self.recipe.sampling == "poisson":
-            drawn = torch.rand(n, generator=generator(self.seed, "batch", self.step))
-            return (drawn < min(1.0, size / n)).nonzero().flatten()
-        epoch, place = divmod(self.step, self.steps_per_epoch)
-        if self._order is None or self._order[0] != epoch:
-            self._order = epoch, torch.randperm(n, generator=generator(self.seed, "epoch", epoch))
-        return self._order[1][place * size : (place + 1) * size]
+    def _descend(self, term: Term) -> None:
+        """Add this process's share of a term to the gradients."""
+        rows = term.stream.rows(term.number)
+        denominator = term.stream.denominator(rows)
+        for part in torch.tensor_split(self.ranks.share(rows), self.recipe.accumulate):
+            if len(part):
+                loss = term.weight * self._losses(term, part).sum() / denominator
+                self._refuse_nan(loss, term.stream.examples, part)
+                self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
-    def _losses(self, rows: Tensor) -> Tensor:
-        inputs, labels = self.examples.inputs[rows], self.examples.labels[rows]
-        if self.recipe.augment:
-            epoch = self.step // self.steps_per_epoch
-            inputs = augment(inputs, self.examples.ids[rows.numpy()], epoch=epoch, seed=self.seed)
-        inputs, labels = inputs.to(self.device), labels.to(self.device)
+    def _losses(self, term: Term, rows: Tensor) -> Tensor:
+        inputs, labels = (part.to(self.device) for part in term.stream.batch(rows, term.number))
         if self.recipe.channels_last and inputs.dim() == 4:
             inputs = inputs.to(memory_format=torch.channels_last)
         half = _AUTOCAST.get(self.recipe.precision)
         with torch.autocast(self.device.type, half, enabled=half is not None):
-            return nn.functional.cross_entropy(self._forward(inputs), labels, reduction="none")
+            return term.loss(self._forward(inputs), inputs, labels)
 
-    def _refuse_nan(self, loss: Tensor, rows: Tensor) -> None:
+    def _refuse_nan(self, loss: Tensor, examples: Examples, rows: Tensor) -> None:
         if not torch.isfinite(loss):
-            first = self.examples.ids[rows.numpy()][:5].tolist()
+            first = examples.ids[rows.numpy()][:5].tolist()
             raise NumericalError(
                 f"The loss became {loss.item()} at step {self.step} (ids of the batch: {first} …). "
                 "Try a smaller learning rate; earlier checkpoints are kept."

@@ -1,8 +1,31 @@
-"""Unlearning methods, one short file each. A factory takes hyperparameters and returns a `Method`."""
+"""Unlearning methods, one short file each: hyperparameters in, a call that yields after every step."""
 
 from remanence.unlearning.contract import Method
-from remanence.unlearning.finetune import finetune
+from remanence.unlearning.finetune import Finetune
+from remanence.unlearning.gradient_ascent import GradientAscent
+from remanence.unlearning.l1_sparse import L1Sparse
+from remanence.unlearning.neggrad_plus import NegGradPlus
+from remanence.unlearning.noisy_finetune import NoisyFinetune
+from remanence.unlearning.options import make_method, option_names
+from remanence.unlearning.random_label import RandomLabel
+from remanence.unlearning.registry import METHODS, method_named
+from remanence.unlearning.retrain import Retrain
+from remanence.unlearning.salun import SalUn
+from remanence.unlearning.scrub import Scrub
 
-METHODS = {"finetune": finetune}
-
-__all__ = ["METHODS", "Method", "finetune"]
+__all__ = [
+    "METHODS",
+    "Finetune",
+    "GradientAscent",
+    "L1Sparse",
+    "Method",
+    "NegGradPlus",
+    "NoisyFinetune",
+    "RandomLabel",
+    "Retrain",
+    "SalUn",
+    "Scrub",
+    "make_method",
+    "method_named",
+    "option_names",
+]

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 from torch import nn
 
 from remanence.data import Split
-from remanence.training import Recipe, train_steps
+from remanence.training import ALONE, Ranks, Training
 from remanence.unlearning.contract import Method
 
 
-def finetune(recipe: Recipe) -> Method:
+@dataclass(frozen=True)
+class Finetune(Method):
     r"""Unlearn by training on.
 
     Formula: :math:`w \leftarrow w - \eta\, \nabla \frac{1}{|B|}\sum_{x \in B} \ell(w, x)` with batches :math:`B`
-    of the retain set :math:`D \setminus D_F` only. With ``recipe.noise > 0`` this is noisy fine-tuning (SGLD).
+    of the retain set :math:`D \setminus D_F` only.
 
-    Hyperparameters: the recipe's learning rate above all; the paper fine-tunes for 25 epochs.
+    Args:
+        recipe: the learning rate above all; the paper fine-tunes for 25 epochs and tunes it on a random forget set.
 
-    Source: Sepahvand, Thudi et al., ICML 2025, section 5.1.
+    Source: Mohammadi Sepahvand, Thudi et al., "Leveraging Per-Instance Privacy for Machine Unlearning", ICML 2025.
     """
 
-    def unlearn(model: nn.Module, split: Split, *, seed: int) -> Iterator[int]:
-        return train_steps(model, split.retain, recipe, seed=seed)
-
-    return unlearn
+    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
+        """Plain training on the retain set."""
+        return Training(model, split.retain, self.recipe, seed=seed, ranks=ranks)

@@ -1,0 +1,50 @@
+"""Training on with wrong labels on the forget set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from remanence.data import Examples, Split
+from remanence.errors import DataError
+from remanence.training import ALONE, Ranks, Training
+from remanence.training.randomness import generator
+from remanence.unlearning.contract import Method
+
+
+@dataclass(frozen=True)
+class RandomLabel(Method):
+    r"""Unlearn by learning something else in its place.
+
+    Formula: plain training on :math:`D \setminus D_F` and :math:`\{(x, \tilde y) : (x, y) \in D_F\}`, where
+    :math:`\tilde y` is drawn once, uniformly from the other classes.
+
+    Args:
+        recipe: an epoch is a pass over all training data.
+
+    Source: Golatkar et al., "Eternal Sunshine of the Spotless Net", CVPR 2020 (a baseline there); Graves et al.,
+    "Amnesiac Machine Learning", AAAI 2021.
+
+    Departs: the true class is never drawn, and the wrong labels stay the same throughout.
+    """
+
+    EPOCHS: ClassVar[int] = 10
+
+    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
+        """Training on everything, the forget set relabelled."""
+        return Training(model, relabelled(split, seed), self.recipe, seed=seed, ranks=ranks)
+
+
+def relabelled(split: Split, seed: int) -> Examples:
+    """The training data with another class on each example to forget; the split's own stay as they are."""
+    train, classes = split.train, len(split.train.class_names)
+    if classes < 2:
+        raise DataError("Wrong labels need at least two classes; the data have one.")
+    rows = torch.from_numpy(train.positions(split.forget_set.ids))
+    shift = torch.randint(1, classes, (len(rows),), generator=generator(seed, "labels"))
+    labels = train.labels.clone()
+    labels[rows] = (labels[rows] + shift) % classes
+    return Examples(train.ids, train.inputs, labels, train.class_names)
