@@ -23,6 +23,8 @@ from remanence.cli.score import app as score
 from remanence.cli.select import app as select
 from remanence.cli.trace import app as trace
 from remanence.cli.train import app as train
+from remanence.cli.tune import app as tune
+from remanence.cli.unlearn import app as unlearn
 from remanence.errors import DataWarning, InputError, RemanenceError
 
 app = App(
@@ -38,7 +40,7 @@ Start here: `remanence demo`""",
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
-for command in (demo, data, train, trace, diff, score, select, bound, certify):
+for command in (demo, data, train, trace, diff, score, select, tune, unlearn, bound, certify):
     app.command(command)
 
 

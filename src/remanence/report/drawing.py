@@ -63,6 +63,14 @@ def to_svg(figure: Figure) -> str:
     return re.sub(r' (width|height)="[^"]*"', "", head) + ">" + body
 
 
+def save_svg(figure: Figure, path: Path) -> None:
+    """The figure as a vector file of its own."""
+    buffer = io.BytesIO()
+    with look():
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    atomic.write_bytes(path, buffer.getvalue())
+
+
 def save_png(figure: Figure, path: Path) -> None:
     """The figure as a picture file."""
     buffer = io.BytesIO()

@@ -28,7 +28,8 @@ from remanence.training.recipe import Recipe
 from remanence.training.recorder import TRACE_FILES, Recorder
 from remanence.types import as_ids, check_positive
 
-_UNFINISHED = "unfinished.toml"
+UNFINISHED = "unfinished.toml"
+"""What a run was asked to do, until it is finished."""
 Progress = Callable[[int, int], None]
 """(steps done, steps in all) -> None."""
 
@@ -90,7 +91,7 @@ def train_run(
     A killed run goes on with `resume`, from its last checkpoint, and ends with the same bits as one that was never
     disturbed. With nothing saved yet, it starts afresh.
     """
-    fresh = ranks.first and _claim(settings, out, resume)
+    fresh = ranks.first and claim(asdict(settings), out, resume)
     ranks.wait()
     if (out / SEAL).exists():
         return open_folder(out, "training")
@@ -99,7 +100,7 @@ def train_run(
             _train(settings, out, ranks, progress)
         except InputError:
             if fresh:
-                (out / _UNFINISHED).unlink(missing_ok=True)  # what cannot begin must not stand in the way
+                (out / UNFINISHED).unlink(missing_ok=True)  # what cannot begin must not stand in the way
             raise
     ranks.wait()
     return open_folder(out, "training")
@@ -199,29 +200,29 @@ def _seal(
         recorder.clear()
     if not settings.keep_checkpoints:
         shutil.rmtree(out / "checkpoints", ignore_errors=True)
-    (out / _UNFINISHED).unlink(missing_ok=True)
+    (out / UNFINISHED).unlink(missing_ok=True)
 
 
-def _claim(settings: RunSettings, out: Path, resume: bool) -> bool:
+def claim(config: Mapping[str, Any], out: Path, resume: bool, *, kind: str = "training") -> bool:
     """Make the folder this run's, or say why not; whether it is new. Nothing of anybody else's is touched."""
     if out.exists() and not out.is_dir():
         raise RunFolderError(f"{out} is a file; --out must be a folder.")
-    wanted = to_toml(asdict(settings))
+    wanted = to_toml(config)
     if (out / SEAL).exists():
-        open_folder(out, "training")
+        open_folder(out, kind)
         if not resume:
             raise RunFolderError(f"{out} holds a finished run; choose another --out. Nothing was changed.")
         _same(tomllib.loads((out / "config.toml").read_text()), tomllib.loads(wanted), out)
-    elif (out / _UNFINISHED).exists():
+    elif (out / UNFINISHED).exists():
         if not resume:
             raise RunFolderError(f"{out} holds an unfinished run; add --resume to go on with it.")
-        _same(tomllib.loads((out / _UNFINISHED).read_text()), tomllib.loads(wanted), out)
+        _same(tomllib.loads((out / UNFINISHED).read_text()), tomllib.loads(wanted), out)
     else:
         if out.exists() and any(not entry.name.startswith(".") for entry in out.iterdir()):
             raise RunFolderError(
                 f"{out} is not empty and not a run; choose another --out. Nothing was changed."
             )
-        atomic.write_text(out / _UNFINISHED, wanted)
+        atomic.write_text(out / UNFINISHED, wanted)
         return True
     return False
 

@@ -8,30 +8,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from remanence.errors import InputError
+from remanence.trials.survival import Duration, kaplan_meier
 
 TOLERANCE = 0.05
 STAY = 2
 
 
 @dataclass(frozen=True)
-class Duration:
-    """A time to unlearn, or, when `reached` is false, the time for which it was sought in vain."""
-
-    value: float
-    reached: bool
-
-
-@dataclass(frozen=True)
 class DurationSummary:
-    """Times to unlearn over seeds. A seed that never got there counts with the time it was given.
+    """Times to unlearn over seeds. A seed that never got there is never dropped.
 
-    `mean` is then a lower bound of the true mean; `reached` of `seeds` says for how many it is exact.
+    Args:
+        mean: over seeds; one that never got there counts with the time it was given, so this is then a lower bound.
+        sd: sample standard deviation of the same numbers.
+        reached: how many got there.
+        seeds: of how many.
+        median: by Kaplan and Meier; None when it lies beyond the time given.
     """
 
     mean: float
     sd: float
     reached: int
     seeds: int
+    median: float | None = None
 
 
 def time_to_unlearn(
@@ -66,7 +65,10 @@ def time_to_unlearn(
 
 
 def summarize(durations: Sequence[Duration]) -> DurationSummary:
-    """Mean and sample standard deviation over seeds, with the count of those that got there."""
+    """Mean, spread and Kaplan–Meier median over seeds, with the count of those that got there."""
     values = np.array([duration.value for duration in durations], dtype=np.float64)
     spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-    return DurationSummary(float(values.mean()), spread, sum(d.reached for d in durations), len(values))
+    median = kaplan_meier(durations).median
+    return DurationSummary(
+        float(values.mean()), spread, sum(d.reached for d in durations), len(values), median
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from torch import nn
 
@@ -23,12 +23,32 @@ def measure(
 
 
 def run_trial(
-    model: nn.Module, method: Method, split: Split, metrics: Sequence[str], *, every: int, seed: int
+    model: nn.Module,
+    method: Method,
+    split: Split,
+    metrics: Sequence[str],
+    *,
+    every: int = 1,
+    at: Collection[int] | None = None,
+    watched: Split | None = None,
+    seed: int,
 ) -> list[Measurement]:
-    """Unlearn on a copy; measure before the first step and after every `every` steps."""
+    """Unlearn on a copy; measure before the first step and as it goes.
+
+    Args:
+        model: copied, not changed.
+        method: with its hyperparameters.
+        split: what to forget and what to keep.
+        metrics: names of what to measure.
+        every: steps between measurements.
+        at: the steps to measure after, instead.
+        watched: what to measure on, where that is less than the whole split (`sampled`).
+        seed: of the unlearning.
+    """
     copied = copy.deepcopy(model)
-    rows = measure(copied, split, metrics, step=0, seed=seed)
+    watched = split if watched is None else watched
+    rows = measure(copied, watched, metrics, step=0, seed=seed)
     for step in method(copied, split, seed=seed):
-        if step % every == 0:
-            rows += measure(copied, split, metrics, step=step, seed=seed)
+        if step % every == 0 if at is None else step in at:
+            rows += measure(copied, watched, metrics, step=step, seed=seed)
     return rows

@@ -6,7 +6,7 @@ from remanence.unlearning.gradient_ascent import GradientAscent
 from remanence.unlearning.l1_sparse import L1Sparse
 from remanence.unlearning.neggrad_plus import NegGradPlus
 from remanence.unlearning.noisy_finetune import NoisyFinetune
-from remanence.unlearning.options import make_method, option_names
+from remanence.unlearning.options import full_names, make_method, option_names
 from remanence.unlearning.random_label import RandomLabel
 from remanence.unlearning.registry import METHODS, method_named
 from remanence.unlearning.retrain import Retrain
@@ -25,6 +25,7 @@ __all__ = [
     "Retrain",
     "SalUn",
     "Scrub",
+    "full_names",
     "make_method",
     "method_named",
     "option_names",

@@ -27,6 +27,11 @@ def option_names(name: str) -> set[str]:
     return own | (recipe if method is NoisyFinetune else recipe - _NOISE)
 
 
+def full_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The same options, short names written out."""
+    return {_SHORT.get(option, option): value for option, value in options.items()}
+
+
 def make_method(name: str, options: Mapping[str, Any], training: Recipe) -> Method:
     """A method with these options; what is not said is as the method's source has it, or as the model was trained.
 
@@ -37,7 +42,7 @@ def make_method(name: str, options: Mapping[str, Any], training: Recipe) -> Meth
     """
     method = method_named(name)
     known = option_names(name)
-    given = {_SHORT.get(option, option): value for option, value in options.items()}
+    given = full_names(options)
     for option in given:
         if option not in known:
             raise UnknownNameError(f"option of {name}", option, known | _SHORT.keys())

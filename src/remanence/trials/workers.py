@@ -1,0 +1,64 @@
+"""Processes that compute something for us, one thread each, and leave when we do."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any
+
+from remanence.errors import RemanenceError
+
+Submit = Callable[..., Callable[[], Any]]
+"""(function, *arguments) -> a call that waits for the result."""
+
+
+@contextmanager
+def workers(count: int) -> Iterator[Submit]:
+    """Submit calls to `count` processes; with one, they are simply made when the result is asked for."""
+    if count == 1:
+        yield lambda function, *arguments: lambda: function(*arguments)
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_settle, initargs=(os.getpid(),))
+    try:
+        yield lambda function, *arguments: _waiting(pool.submit(function, *arguments))
+    except BaseException:
+        for process in multiprocessing.active_children():
+            process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _waiting(future: Future[Any]) -> Callable[[], Any]:
+    def result() -> Any:
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            raise RemanenceError(
+                "A worker process was killed (out of memory?). What was finished is kept; --resume goes on."
+            ) from None
+
+    return result
+
+
+def _settle(parent: int) -> None:
+    """One thread; Ctrl-C is the parent's to handle; a worker does not outlive its parent."""
+    import torch
+
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def leave_with_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=leave_with_parent, daemon=True).start()
