@@ -11,8 +11,11 @@ from remanence.training import Recipe
 from remanence.trials import (
     Duration,
     LearningRateTrial,
+    affordable_steps,
     choose_learning_rate,
+    every_steps,
     run_trial,
+    sampled,
     summarize,
     time_to_unlearn,
 )
@@ -47,6 +50,12 @@ def test_censored_seeds_count_as_a_lower_bound() -> None:
     assert (found.mean, found.reached, found.seeds) == (16.0, 1, 2)
     assert found.sd == pytest.approx(np.std([2, 30], ddof=1))
     assert summarize([Duration(2, True)]).sd == 0.0
+
+
+def test_the_median_may_lie_beyond_the_time_given() -> None:
+    assert summarize([Duration(2, True), Duration(4, True), Duration(30, False)]).median == 4
+    assert summarize([Duration(2, True), Duration(30, False), Duration(30, False)]).median is None
+    assert summarize([Duration(30, False)]).median is None
 
 
 def test_mismatched_curves_are_refused() -> None:
@@ -88,6 +97,49 @@ def test_a_trial_works_on_a_copy_and_is_its_seed() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert [(row.metric, row.step) for row in rows] == [(m, s) for s in (0, 3, 6) for m in ("ua", "mia")]
     assert rows == run_trial(model, method, split, ("ua", "mia"), every=3, seed=1)
+
+
+def test_a_trial_is_measured_where_and_on_what_was_asked() -> None:
+    train, test = digits()
+    train = train.take(train.ids[:200])
+    split = Split(train, test, rm.ForgetSet("f", train.ids[:20]))
+    watched = sampled(split, 30, seed=0)
+    assert (len(watched.forget), len(watched.retain), len(watched.test)) == (20, 30, 30)
+    assert np.isin(watched.retain.ids, split.retain.ids).all()
+    assert watched.train.digest() == sampled(split, 30, seed=0).train.digest()
+    assert watched.train.digest() != sampled(split, 30, seed=1).train.digest()
+    whole = sampled(split, 10_000, seed=0)
+    assert (len(whole.retain), len(whole.test)) == (180, len(test))
+    torch.manual_seed(0)
+    model, method = small_conv(width=4), Finetune(Recipe(epochs=2, learning_rate=0.05, batch_size=60))
+    rows = run_trial(model, method, split, ("test",), at=[1, 2, 5], watched=watched, seed=1)
+    assert [row.step for row in rows] == [0, 1, 2, 5]
+    assert all(row.value * 30 == pytest.approx(round(row.value * 30)) for row in rows)
+    # watching less does not change what is watched
+    full = run_trial(model, method, split, ("ua",), at=[6], seed=1)
+    part = run_trial(model, method, split, ("ua",), at=[1, 6], watched=watched, seed=1)
+    assert full[-1] == part[-1]
+
+
+@given(st.integers(1, 5000), st.integers(1, 256), st.integers(10, 60_000), st.integers(1, 60))
+def test_watching_costs_no_more_than_training(steps: int, batch: int, watched: int, most: int) -> None:
+    at = affordable_steps(steps, batch_size=batch, watched=watched, most=most)
+    assert (at[0], at[-1]) == (0, steps)
+    assert (np.diff(at) > 0).all()
+    assert len(at) <= most + 1
+    if len(at) > 2:  # the start and the end are measured in any case
+        assert len(at) * watched <= 3 * batch * steps
+
+
+def test_evaluations_are_dense_at_first() -> None:
+    at = affordable_steps(1000, batch_size=64, watched=1000, most=20)
+    assert at[:3].tolist() == [0, 1, 2]
+    assert np.diff(at)[-1] > 100
+    assert every_steps(10, 4).tolist() == [0, 4, 8, 10]
+    with pytest.raises(rm.InputError, match="`every` must be at least 1"):
+        every_steps(10, 0)
+    with pytest.raises(rm.InputError, match="`sample` must be at least 1"):
+        sampled(None, 0, 0)  # type: ignore[arg-type]
 
 
 def test_finetuning_never_sees_the_forget_set() -> None:
