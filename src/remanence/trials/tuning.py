@@ -130,6 +130,7 @@ def tune(
     split_to_unlearn(run, forget_set)
     make_method(settings.method, settings.options, run.settings.recipe)
     config = asdict(settings) | {"run": run.folder.digest(), "forget": forget_set.ids.tolist()}
+    del config["workers"]  # so that it can go on with more of them, or fewer
     claim(config, out, resume, kind="tuning")
     if not (out / SEAL).exists():
         with exclusive(out / ".lock", f"Another process is tuning in {out}; wait for it."):
