@@ -46,6 +46,15 @@ if TYPE_CHECKING:
     from remanence.training.opened import open_run as open_run
     from remanence.training.recipe import Recipe as Recipe
     from remanence.training.recorder import Recorder as Recorder
+    from remanence.trials import Duration as Duration
+    from remanence.trials import DurationSummary as DurationSummary
+    from remanence.trials import TuneSettings as TuneSettings
+    from remanence.trials import UnlearnSettings as UnlearnSettings
+    from remanence.trials import kaplan_meier as kaplan_meier
+    from remanence.trials import summarize as summarize
+    from remanence.trials import time_to_unlearn as time_to_unlearn
+    from remanence.trials import tune as tune
+    from remanence.trials import unlearn_run as unlearn_run
     from remanence.types import Bound as Bound
     from remanence.types import ForgetSet as ForgetSet
     from remanence.types import Measurement as Measurement
@@ -53,6 +62,9 @@ if TYPE_CHECKING:
     from remanence.types import NormTrace as NormTrace
     from remanence.types import Scores as Scores
     from remanence.types import Status as Status
+    from remanence.unlearning import METHODS as METHODS
+    from remanence.unlearning import Method as Method
+    from remanence.unlearning import make_method as make_method
 
 _HOME = {
     "remanence.data": ("Examples", "Split", "load_dataset", "with_ids"),
@@ -82,6 +94,18 @@ _HOME = {
     "remanence.training.opened": ("Run", "open_run"),
     "remanence.training.recipe": ("Recipe",),
     "remanence.training.recorder": ("Recorder",),
+    "remanence.trials": (
+        "Duration",
+        "DurationSummary",
+        "TuneSettings",
+        "UnlearnSettings",
+        "kaplan_meier",
+        "summarize",
+        "time_to_unlearn",
+        "tune",
+        "unlearn_run",
+    ),
+    "remanence.unlearning": ("METHODS", "Method", "make_method"),
     "remanence.types": ("Bound", "ForgetSet", "Measurement", "Mechanism", "NormTrace", "Scores", "Status"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

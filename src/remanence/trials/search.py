@@ -66,7 +66,9 @@ class Search:
         with _quietly():
             for i in range(count):
                 seed = derive_seed(self._seed, "ask", len(self.tried()) + i) % 2**32
-                trial = self._study(GPSampler(seed=seed, n_startup_trials=_RANDOM)).ask(space)
+                trial = self._study(
+                    GPSampler(seed=seed, n_startup_trials=_RANDOM, deterministic_objective=True)
+                ).ask(space)
                 asked.append((trial.number, {name: float(trial.params[name]) for name in self._ranges}))
         return asked
 
