@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-data test-adapters test-kills lint format bench bench-accounting bench-norms bench-recorder peers docs clean
+.PHONY: help demo test test-data test-adapters test-kills lint format bench bench-accounting bench-methods bench-norms bench-recorder peers docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -41,6 +41,9 @@ $(VENV)-adapters/.done: pyproject.toml constraints.txt
 test-adapters: $(VENV)-adapters/.done ## the Lightning and Hugging Face callbacks against the real packages
 	$(VENV)-adapters/bin/python -m pytest tests/adapters
 
+bench-methods: $(VENV)/.core ## time to unlearn of every method, easiest against hardest digits; ten minutes on two cores
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/methods.py
+
 bench-recorder: $(VENV)/.dev ## what recording costs, and how few checkpoints are enough (an hour on one core)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/placement.py --work .bench/placement --out benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/recorder.py --out benchmarks/results
@@ -72,7 +75,7 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(INSTALL) '.[docs]'
 	@touch $@
 
-bench: bench-norms bench-accounting bench-recorder ## all benchmarks
+bench: bench-norms bench-accounting bench-recorder bench-methods ## all benchmarks
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/zensical build --strict --clean
