@@ -115,16 +115,20 @@ def tune(
     )
     opened = open_run(run)
     with console.progress_bar() as bar:
-        task = bar.add_task("Tuning", total=None)
+        tasks: dict[str, Any] = {}
+
+        def tell(what: str, done: float, total: float) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done)
+
         found = tuned(
             opened,
             settings,
             out,
             forget_set=None if forget is None else read_forget_set_for(forget, opened),
             resume=resume,
-            progress=lambda what, done, total: bar.update(
-                task, description=what, completed=done, total=total
-            ),
+            progress=tell,
         )
     save_svg(tuning_figure(found), out / "trials.svg")
     _tell(found, json=json)

@@ -189,6 +189,7 @@ def _search(
             waiting = [(number, options, submit(arena.attempt, options, goal)) for number, options in asked]
             for number, options, outcome in waiting:
                 search.tell(number, options, outcome())
+        progress("Trying configurations", done, settings.trials)
     return search.tried()
 
 
