@@ -281,6 +281,22 @@ def test_scrub_climbs_first_and_mends_last() -> None:
     assert [term.number for term in batches if term.weight < 0] == list(range(4))
 
 
+def test_scrubs_teacher_is_the_original_to_the_end() -> None:
+    data, student = split(), batch_norm_model()
+    original = copy.deepcopy(student).eval()
+    training = method("scrub", temperature=3.0).begin(student, data, seed=0)
+    for _ in training.steps():
+        pass
+    distance = training.objective.terms(0)[0].loss
+    inputs, labels = data.forget.inputs, data.forget.labels
+    with torch.no_grad():
+        assert (distance(original(inputs), inputs, labels) == 0).all()
+        p, q = (net.eval()(inputs).div(3).softmax(dim=1) for net in (original, student))
+        expected = 9 * (p * (p / q).log()).sum(dim=1)
+        torch.testing.assert_close(distance(student(inputs), inputs, labels), expected, rtol=1e-3, atol=1e-5)
+        assert (expected > 0).all()
+
+
 def test_retraining_owes_nothing_to_the_old_weights() -> None:
     data = split()
     old, other = model(), model()
