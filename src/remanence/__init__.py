@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from remanence._version import __version__
 
 if TYPE_CHECKING:
+    from remanence.audit.barrier import Barrier as Barrier
+    from remanence.audit.barrier import loss_barrier as loss_barrier
+    from remanence.audit.permutations import match_permutations as match_permutations
     from remanence.data import Examples as Examples
     from remanence.data import Split as Split
     from remanence.data import load_dataset as load_dataset
@@ -67,6 +70,8 @@ if TYPE_CHECKING:
     from remanence.unlearning import make_method as make_method
 
 _HOME = {
+    "remanence.audit.barrier": ("Barrier", "loss_barrier"),
+    "remanence.audit.permutations": ("match_permutations",),
     "remanence.data": ("Examples", "Split", "load_dataset", "with_ids"),
     "remanence.forgetting": ("bands", "easiest", "hardest", "random_set", "read_forget_set"),
     "remanence.errors": (

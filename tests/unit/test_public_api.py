@@ -7,6 +7,7 @@ import remanence as rm
 
 PUBLIC = {
     "__version__",
+    "Barrier",
     "Bound",
     "DataError",
     "DataWarning",
@@ -46,7 +47,9 @@ PUBLIC = {
     "kaplan_meier",
     "load_dataset",
     "log_moment",
+    "loss_barrier",
     "make_method",
+    "match_permutations",
     "norms_in_flight",
     "open_run",
     "privacy_loss",

@@ -71,7 +71,7 @@ def loss_barrier(
 ) -> Barrier:
     """The barrier between two models on some data, modulo permutation of hidden units.
 
-    Statement: max over t in [0, 1] of L((1−t)·a + t·b) − (1−t)·L(a) − t·L(b), with L the mean cross-entropy on the data.
+    Statement: max over t in [0, 1] of L((1−t)·a + t·b) − (1−t)·L(a) − t·L(b), L the mean cross-entropy on the data.
 
     Args:
         a: one end of the line.
@@ -79,7 +79,7 @@ def loss_barrier(
         data: what the loss is taken on.
         match: how the hidden units of `b` are first put where those of `a` are (`match_permutations`), or `none`.
         statistics: training data from which BatchNorm's statistics are estimated anew at every point, the ends too
-            (averages of other models' statistics belong to no model and show barriers that are none); `data` by default.
+            (averages of two models' statistics belong to no model and show barriers that are none); by default `data`.
         points: places on an even grid, the ends among them.
         rounds: how often the spacing around the maximum is then halved.
         seed: of the matching.

@@ -63,4 +63,4 @@ def rule_for(op: Any) -> Callable[[Step], Any] | None:
         return mixing.batch_norm
     if _SPATIAL.match(name):
         return shaping.spatial
-    return pointwise if torch.Tag.pointwise in op.tags else None
+    return mixing.pointwise if torch.Tag.pointwise in op.tags else None

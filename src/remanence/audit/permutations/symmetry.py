@@ -126,10 +126,18 @@ def permuted_tensor(
 ) -> Tensor:
     """A weight with its units in new places."""
     for axis, layout in enumerate(layouts):
-        if any(node != FIXED for segment in layout for node, _ in segment):
-            places = torch.from_numpy(old_places(layout, chosen, symmetry)).to(tensor.device)
-            tensor = tensor.index_select(axis, places)
+        tensor = permuted_axis(tensor, axis, layout, chosen, symmetry)
     return tensor
+
+
+def permuted_axis(
+    tensor: Tensor, axis: int, layout: Layout, chosen: Permutations, symmetry: Symmetry
+) -> Tensor:
+    """A weight with the units along one axis in new places."""
+    if all(node == FIXED for segment in layout for node, _ in segment):
+        return tensor
+    places = torch.from_numpy(old_places(layout, chosen, symmetry)).to(tensor.device)
+    return tensor.index_select(axis, places)
 
 
 def permuted(model: nn.Module, symmetry: Symmetry, chosen: Permutations) -> nn.Module:
@@ -144,7 +152,7 @@ def permuted(model: nn.Module, symmetry: Symmetry, chosen: Permutations) -> nn.M
 
 def settle(named: Mapping[str, Label], labels: Labels, sites: Iterable[tuple[int, str, Label]]) -> Symmetry:
     """From what the pass tied together to the permutations that are left."""
-    _hold_strays(list(named.values()), labels.everything())
+    _free_strays(list(named.values()), labels.everything())
     numbers: dict[int, int] = {}
     atoms: list[Atom] = []
     final = {name: [resolved(axis) for axis in label] for name, label in named.items()}
@@ -201,18 +209,19 @@ def _innermost(atom: Atom) -> Atom | None:
     return segments[0][-1].root if len(segments) == 1 and segments[0] else None
 
 
-def _hold_strays(weights: list[Label], everything: list[Label]) -> None:
-    """Hold what is within something that is not there to say which: the permutation would be ambiguous.
+def _free_strays(weights: list[Label], everything: list[Label]) -> None:
+    """Cut loose what is within something that is not there to say which.
 
     An atom that is within another may be permuted differently for each of the other's units, so every tensor that
-    carries it must carry the other too (a weight: along the same axis, further out). Holding one may bare the next.
+    carries it must carry the other too (a weight: along the same axis, further out). Where one does not, the atom has
+    one permutation for all. Cutting one loose may bare the next.
     """
     while True:
-        held = [atom for label in everything for atom in _strays(label, along_one_axis=False)]
-        held += [atom for label in weights for atom in _strays(label, along_one_axis=True)]
-        for atom in held:
-            atom.hold()
-        if not held:
+        loose = [atom for label in everything for atom in _strays(label, along_one_axis=False)]
+        loose += [atom for label in weights for atom in _strays(label, along_one_axis=True)]
+        for atom in loose:
+            atom.parents.clear()
+        if not loose:
             return
 
 

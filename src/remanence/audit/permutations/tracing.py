@@ -39,7 +39,7 @@ def trace_symmetry(model: nn.Module, example_input: Tensor) -> Symmetry:
             raise
         except Exception as error:
             raise InputError(
-                f"The model could not be followed: it takes no batch of shape {tuple(batch.shape)} "
+                f"The model could not be followed: it failed on a batch of shape {tuple(batch.shape)} "
                 f"({type(error).__name__}: {' '.join(str(error).split())[:200]})."
             ) from error
     for tensor in tree_leaves(output):
@@ -92,7 +92,11 @@ class _Follow(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if rule is None or (step["dim"] is None and step.name in ("max", "min")):
             self._unknown(func, step)
             return
-        found = rule(step)
+        try:
+            found = rule(step)
+        except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError):
+            self._unknown(func, step)  # an unusual form of a known operation
+            return
         several = found if found and isinstance(found[0], list) else [found]
         for tensor, label in zip(step.outputs, several, strict=False):
             self.labels.set(tensor, label)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from remanence.audit.permutations.assignment import assign
-from remanence.audit.permutations.symmetry import FIXED, Layout, Permutations, Symmetry, permuted_tensor
+from remanence.audit.permutations.symmetry import (
+    FIXED,
+    Layout,
+    Permutations,
+    Symmetry,
+    permuted_axis,
+    permuted_tensor,
+)
 
 GAIN = 1e-12
 """Coordinate descent ends when a round gains less than this share of the reference's squared norm."""
@@ -82,6 +89,8 @@ def _gains(
     """How well each unit of the tree goes with each, by all weights it is an end of."""
     symmetry = weights.symmetry
     tree = set(symmetry.tree(root))
+    unmoved = symmetry.identity()
+    others = {node: unmoved[node] if node in tree else places for node, places in chosen.items()}
     gains: dict[int, NDArray[np.float64]] = {}
     for name, ours in weights.reference.items():
         layouts = symmetry.layouts[name]
@@ -90,54 +99,31 @@ def _gains(
             continue
         for axis, found in enumerate(nodes):
             if found & tree:
-                rest = [layout if i != axis else _unmoved(layout) for i, layout in enumerate(layouts)]
-                theirs = permuted_tensor(weights.other[name], rest, chosen, symmetry)
-                for node, table in unit_products(symmetry, layouts[axis], ours, theirs, axis, tree, chosen):
+                theirs = weights.other[name]
+                for i, layout in enumerate(layouts):
+                    theirs = permuted_axis(theirs, i, layout, others if i == axis else chosen, symmetry)
+                for node, table in _products(layouts[axis], ours, theirs, axis, tree):
                     gains[node] = gains[node] + table if node in gains else table
     return gains
 
 
-def unit_products(
-    symmetry: Symmetry,
-    layout: Layout,
-    ours: Tensor,
-    theirs: Tensor,
-    axis: int,
-    tree: Collection[int],
-    chosen: Permutations,
+def _products(
+    layout: Layout, ours: Tensor, theirs: Tensor, axis: int, tree: Collection[int]
 ) -> list[tuple[int, NDArray[np.float64]]]:
     """For every segment of an axis along which the tree runs: the innermost node, and [N, N] inner products."""
     found, start = [], 0
     ours, theirs = ours.movedim(axis, 0), theirs.movedim(axis, 0)
     for segment in layout:
         sizes = [size for _, size in segment]
-        stop = start + int(np.prod(sizes, dtype=np.int64))
+        stop = start + math.prod(sizes)
         inside = [i for i, (node, _) in enumerate(segment) if node in tree]
         if inside:
             rest = [i for i in range(len(sizes)) if i not in inside]
-            rows = [tensor[start:stop].reshape(*sizes, -1) for tensor in (ours, theirs)]
-            rows[1] = _placed(rows[1], segment, rest, chosen, symmetry)
-            n = int(np.prod([sizes[i] for i in inside], dtype=np.int64))
-            one, other = (each.permute(*inside, *rest, len(sizes)).reshape(n, -1) for each in rows)
+            n = math.prod(sizes[i] for i in inside)
+            one, other = (
+                each[start:stop].reshape(*sizes, -1).permute(*inside, *rest, len(sizes)).reshape(n, -1)
+                for each in (ours, theirs)
+            )
             found.append((segment[inside[-1]][0], (one @ other.T).numpy()))
         start = stop
     return found
-
-
-def _placed(
-    rows: Tensor,
-    segment: Sequence[tuple[int, int]],
-    rest: Sequence[int],
-    chosen: Permutations,
-    symmetry: Symmetry,
-) -> Tensor:
-    """Units of other trees along the same segment, put where they now are."""
-    for i in rest:
-        node = segment[i][0]
-        if node != FIXED and len(symmetry.path(node)) == 1:
-            rows = rows.index_select(i, torch.from_numpy(chosen[node]))
-    return rows
-
-
-def _unmoved(layout: Layout) -> Layout:
-    return tuple(tuple((FIXED, size) for _, size in segment) for segment in layout)
