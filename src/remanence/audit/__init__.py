@@ -1,18 +1,22 @@
-"""Metrics that tell whether it worked, one short file each; all read one shared `Evaluation`."""
+"""Did it work? Metrics that read one shared `Evaluation`, one short file each, and loss barriers."""
 
-from collections.abc import Callable
-
-from remanence.audit.accuracy import retain_accuracy, test_accuracy, unlearning_accuracy
+from remanence.audit.barrier import Barrier, loss_barrier, loss_barriers
+from remanence.audit.context import Context
 from remanence.audit.evaluation import Evaluation, Outputs, evaluate
-from remanence.audit.membership import membership
+from remanence.audit.metric import Metric
+from remanence.audit.registry import METRICS, metrics_named
+from remanence.audit.shadow_table import ShadowTable
 
-Metric = Callable[[Evaluation], float]
-
-METRICS: dict[str, Metric] = {
-    "ua": unlearning_accuracy,
-    "ra": retain_accuracy,
-    "test": test_accuracy,
-    "mia": membership,
-}
-
-__all__ = ["METRICS", "Evaluation", "Metric", "Outputs", "evaluate"]
+__all__ = [
+    "METRICS",
+    "Barrier",
+    "Context",
+    "Evaluation",
+    "Metric",
+    "Outputs",
+    "ShadowTable",
+    "evaluate",
+    "loss_barrier",
+    "loss_barriers",
+    "metrics_named",
+]

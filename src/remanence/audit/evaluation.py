@@ -2,53 +2,104 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from remanence.audit.context import NOTHING, Context
 from remanence.data import Examples, Split
+from remanence.gradients.norms import evaluating
 
 _BATCH = 256
+_LARGEST_MARGIN = 100.0
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model says about some examples."""
+    """What a model says about some examples. Everything but the logits is computed when first asked for."""
 
     logits: Tensor
     labels: Tensor
 
     @cached_property
+    def log_probabilities(self) -> Tensor:
+        """[n, classes], in double precision: confidences next to one must still differ."""
+        return self.logits.double().log_softmax(dim=1)
+
+    @cached_property
+    def loss(self) -> Tensor:
+        """Cross-entropy."""
+        return -self.log_probabilities.gather(1, self.labels[:, None])[:, 0]
+
+    @cached_property
     def confidence(self) -> Tensor:
         """Softmax probability of the true class."""
-        return self.logits.softmax(dim=1).gather(1, self.labels[:, None])[:, 0]
+        return (-self.loss).exp()
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """Of the softmax probabilities, in nats."""
+        found: Tensor = torch.special.entr(self.log_probabilities.exp()).sum(dim=1)
+        return found
+
+    @cached_property
+    def margin(self) -> Tensor:
+        """The true class's logit minus the log-sum-exp of the others: the log-odds of the confidence, within ±100."""
+        logits = self.logits.double()
+        true = logits.gather(1, self.labels[:, None])
+        others = logits.scatter(1, self.labels[:, None], -torch.inf).logsumexp(dim=1)
+        return (true[:, 0] - others).clamp(-_LARGEST_MARGIN, _LARGEST_MARGIN)
+
+    @cached_property
+    def predicted(self) -> Tensor:
+        """The class with the largest logit."""
+        return self.logits.argmax(dim=1)
 
     @cached_property
     def accuracy(self) -> float:
         """Share of examples whose largest logit is the true class's."""
-        return (self.logits.argmax(dim=1) == self.labels).double().mean().item()
+        return (self.predicted == self.labels).double().mean().item()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A model's outputs on the three parts of a split; metrics read this and nothing else."""
+    """A model's outputs on the three parts of a split; metrics read this and nothing else.
+
+    Args:
+        forget: on the examples to forget.
+        retain: on the training examples that stay.
+        test: on data that no model was trained on.
+        model: the model itself, for metrics that need more than its outputs (GUS); ask them before it changes.
+        split: the examples.
+        context: what is shared between evaluations: oracles, poison, shadow models.
+    """
 
     forget: Outputs
     retain: Outputs
     test: Outputs
+    model: nn.Module | None = None
+    split: Split | None = None
+    context: Context = NOTHING
+    _shared: dict[str, Any] = field(default_factory=dict)
+
+    def once(self, name: str, compute: Callable[[Evaluation], _T]) -> _T:
+        """Something that several metrics read, computed for the first of them."""
+        if name not in self._shared:
+            self._shared[name] = compute(self)
+        found: _T = self._shared[name]
+        return found
 
 
-def evaluate(model: nn.Module, split: Split) -> Evaluation:
+def evaluate(model: nn.Module, split: Split, context: Context = NOTHING) -> Evaluation:
     """Run the model once over everything, in evaluation mode; the mode it was in comes back."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            return Evaluation(*(_outputs(model, part) for part in (split.forget, split.retain, split.test)))
-    finally:
-        model.train(was_training)
+    with evaluating(model), torch.no_grad():
+        forget, retain, test = (_outputs(model, part) for part in (split.forget, split.retain, split.test))
+    return Evaluation(forget, retain, test, model, split, context)
 
 
 def _outputs(model: nn.Module, examples: Examples) -> Outputs:

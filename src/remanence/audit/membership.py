@@ -1,39 +1,45 @@
-"""A membership inference attack on the model's confidence."""
+"""Membership inference attacks, each on one thing that a model gives away about an example."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
+from functools import partial
 
+from remanence.audit.attack import Attack, attack
 from remanence.audit.evaluation import Evaluation
-from remanence.errors import NumericalError
 
-_SEED = 0
+SIGNALS = {
+    "mia": ("confidence", "the probability of the true class"),
+    "mia_loss": ("loss", "the cross-entropy"),
+    "mia_entropy": ("entropy", "the entropy of the probabilities"),
+    "mia_margin": ("margin", "the log-odds of the true class"),
+}
+"""Metric -> the part of `Outputs` that its attacker reads, and what that is."""
 
 
-def membership(evaluation: Evaluation) -> float:
+def membership(evaluation: Evaluation, *, signal: str = "confidence") -> float:
     """MIA: the share of the forget set that an attacker takes for examples never trained on.
 
-    The attacker fits a logistic regression that tells retain examples (members) from test examples by
-    the probability the model gives the true class, equally many of each, and applies it to the forget
-    set. A larger value means better forgotten, up to the value that a model never trained on it has.
+    The attacker learns to tell retain examples (members) from test examples by `signal`, equally many of each,
+    cross-fitted (`attack` says exactly how), and is asked about the forget set. A larger value means better forgotten,
+    up to the value that a model never trained on it has; beyond that, over-forgotten.
 
-    Source: the paper, appendix "Evaluation metrics".
+    Source: the paper, appendix "Evaluation metrics", which reads the confidence.
     """
-    forget, retain, test = (
-        part.confidence.double().numpy() for part in (evaluation.forget, evaluation.retain, evaluation.test)
+    return attacked(evaluation, signal).called_outsider
+
+
+def membership_accuracy(evaluation: Evaluation, *, signal: str = "confidence") -> float:
+    """How well that attacker tells retain from test examples that it was not fitted on, in equal numbers."""
+    return attacked(evaluation, signal).accuracy
+
+
+def attacked(evaluation: Evaluation, signal: str) -> Attack:
+    """The attack by one signal, done once an evaluation."""
+    return evaluation.once(f"attack by {signal}", partial(_attack, signal=signal))
+
+
+def _attack(evaluation: Evaluation, *, signal: str) -> Attack:
+    members, outsiders, targets = (
+        getattr(part, signal).numpy() for part in (evaluation.retain, evaluation.test, evaluation.forget)
     )
-    if not all(np.isfinite(part).all() for part in (forget, retain, test)):
-        raise NumericalError("The model's outputs are not finite; a membership attack on them means nothing.")
-    size = min(len(retain), len(test))
-    choose = np.random.default_rng(_SEED)
-    members, outsiders = (choose.choice(part, size, replace=False) for part in (retain, test))
-    return float(_attacker(members, outsiders).predict(forget[:, None]).mean())
-
-
-def _attacker(members: NDArray[np.float64], outsiders: NDArray[np.float64]) -> LogisticRegression:
-    """A classifier that answers 1 for outsiders."""
-    signal = np.concatenate([members, outsiders])[:, None]
-    truth = np.repeat([0, 1], [len(members), len(outsiders)])
-    return LogisticRegression(solver="newton-cholesky").fit(signal, truth)
+    return attack(members, outsiders, targets)

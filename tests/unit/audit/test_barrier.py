@@ -12,24 +12,27 @@ from remanence.audit.barrier import Barrier, loss_barriers
 from remanence.audit.permutations import permuted, trace_symmetry
 from remanence.data import digits
 from remanence.models import mlp, resnet18, vit_small
-from remanence.training import Recipe, train_steps
 
 TRAIN, TEST = digits()
 MODELS = {
-    "resnet18 batch": (lambda: resnet18(8, "batch", in_channels=1), 4, 0.05),
-    "resnet18 group": (lambda: resnet18(8, "group", in_channels=1), 8, 0.05),
-    "vit": (lambda: vit_small(2, 32, 4, patch=2, image=8, in_channels=1), 16, 0.05),
-    "mlp": (lambda: mlp(64, (64, 64)), 5, 0.05),
+    "resnet18 batch": (lambda: resnet18(8, "batch", in_channels=1), 3),
+    "resnet18 group": (lambda: resnet18(8, "group", in_channels=1), 4),
+    "vit": (lambda: vit_small(2, 32, 4, patch=2, image=8, in_channels=1), 8),
+    "mlp": (lambda: mlp(64, (64, 64)), 5),
 }
 
 
 @functools.cache
 def trained(name: str, seed: int = 0) -> nn.Module:
-    make, epochs, rate = MODELS[name]
+    make, epochs = MODELS[name]
     torch.manual_seed(seed)
     model = make()
-    for _ in train_steps(model, TRAIN, Recipe(epochs, rate), seed=seed):
-        pass
+    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
+    for _ in range(epochs):
+        for rows in torch.randperm(len(TRAIN)).split(64):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(TRAIN.inputs[rows]), TRAIN.labels[rows]).backward()
+            optimizer.step()
     return model.eval()
 
 
@@ -43,7 +46,7 @@ def test_a_permuted_copy_is_far_away_and_matching_brings_it_back(name: str) -> N
         accuracy = (model(TEST.inputs).argmax(1) == TEST.labels).double().mean()
         aligned = rm.match_permutations(model, copy, TEST.inputs).eval()
         off = (aligned(TEST.inputs) - model(TEST.inputs)).abs().max()
-    assert accuracy > 0.6
+    assert accuracy > 0.8
     assert off < 1e-5
     assert rm.loss_barrier(model, copy, TEST, match="none", **few).value > 0.1  # type: ignore[arg-type]
     for match in ("weights", "activations"):

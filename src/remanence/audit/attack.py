@@ -1,0 +1,111 @@
+"""A membership attack by one number an example: cross-fitted, balanced, the same every time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remanence.errors import InputError, NumericalError
+
+FOLDS = 10
+_SEED = 0
+_ROUNDS = 100
+_CLOSE = 1e-10
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What came of it.
+
+    Args:
+        called_outsider: share of the targets that the attackers take for examples never trained on.
+        accuracy: share of the attacker's own examples, as many members as outsiders, that it gets right in the fold
+            that it was not fitted on. One half means that it can tell nothing.
+    """
+
+    called_outsider: float
+    accuracy: float
+
+
+def attack(members: Floats, outsiders: Floats, targets: Floats, *, folds: int = FOLDS) -> Attack:
+    """Learn to tell members from outsiders by a signal, and ask about the targets.
+
+    As many members as outsiders are drawn (the smaller number of the two, by a fixed seed) and dealt into `folds`
+    folds, equally many of each in every one. For each fold a logistic regression, with scikit-learn's default penalty,
+    is fitted on all the others. Its accuracy is taken on its own fold. Every fitted attacker calls all the targets; the
+    mean of their shares is reported.
+
+    Args:
+        members: the signal of examples that were trained on and stay.
+        outsiders: of examples that were not.
+        targets: of those in question.
+        folds: how many; fewer where there are fewer examples.
+    """
+    signals = [np.asarray(each, dtype=np.float64) for each in (members, outsiders, targets)]
+    if not all(np.isfinite(each).all() for each in signals):
+        raise NumericalError("The model's outputs are not finite; a membership attack on them means nothing.")
+    size = min(len(members), len(outsiders))
+    folds = min(folds, size)
+    if folds < 2 or not len(targets):
+        raise InputError(
+            f"A membership attack needs two retain and two test examples and someone to ask about; "
+            f"got {len(members)}, {len(outsiders)} and {len(targets)}."
+        )
+    draw = np.random.default_rng(_SEED)
+    chosen = np.concatenate([draw.permutation(each)[:size] for each in signals[:2]])
+    truth = np.repeat([0.0, 1.0], size)
+    own = np.tile(np.arange(size) % folds, 2) == np.arange(folds)[:, None]
+    slope, offset = _fit(chosen, truth, ~own)
+    right = (slope[:, None] * chosen + offset[:, None] > 0) == (truth > 0)
+    called = slope[:, None] * signals[2] + offset[:, None] > 0
+    return Attack(float(called.mean()), float(right[own].mean()))
+
+
+def _fit(signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """One logistic regression a row of `used`: minimise slope²/2 plus the sum of the log-losses, all rows at once.
+
+    Newton's method, with steps halved until they help: the sum is convex, and the penalty makes its minimum finite.
+    """
+    slope, offset = np.zeros(len(used)), np.zeros(len(used))
+    value = _objective(slope, offset, signal, truth, used)
+    for _ in range(_ROUNDS):
+        step = _newton_step(slope, offset, signal, truth, used)
+        length = np.ones(len(used))
+        while True:
+            tried = slope + length * step[0], offset + length * step[1]
+            reached = _objective(*tried, signal, truth, used)
+            worse = reached > value + 1e-12 * np.abs(value)
+            if not worse.any() or length.min() < 1e-8:
+                break
+            length = np.where(worse, length / 2, length)
+        moved = ~worse
+        slope, offset = (np.where(moved, new, old) for new, old in zip(tried, (slope, offset), strict=True))
+        value = np.where(moved, reached, value)
+        if (np.abs(length * step).max(axis=0) <= _CLOSE * (1 + np.abs(slope) + np.abs(offset))).all():
+            break
+    return slope, offset
+
+
+def _objective(
+    slope: Floats, offset: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]
+) -> Floats:
+    score = slope[:, None] * signal + offset[:, None]
+    losses = np.logaddexp(0, score) - truth * score
+    total: Floats = 0.5 * slope**2 + (losses * used).sum(axis=1)
+    return total
+
+
+def _newton_step(
+    slope: Floats, offset: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]
+) -> Floats:
+    likely = 0.5 * (1 + np.tanh(0.5 * (slope[:, None] * signal + offset[:, None])))
+    error, weight = (likely - truth) * used, likely * (1 - likely) * used
+    gradient = (error @ signal + slope, error.sum(axis=1))
+    a, b, c = weight @ signal**2 + 1.0, weight @ signal, weight.sum(axis=1)
+    determinant = np.maximum(a * c - b * b, 1e-300)
+    return np.asarray(
+        -np.stack([c * gradient[0] - b * gradient[1], a * gradient[1] - b * gradient[0]]) / determinant
+    )
