@@ -16,6 +16,8 @@ from remanence.gradients.norms import evaluating
 from remanence.training.poison import Poison
 
 _BATCH = 128
+BEYOND = 2.58
+"""A standard normal number is further from 0 in one case of a hundred."""
 
 
 def gus_scores(model: nn.Module, clean: Examples, noise: Tensor, variance: float) -> NDArray[np.float64]:
@@ -80,6 +82,17 @@ def gus_printed(evaluation: Evaluation) -> float:
     """GUS as the paper prints it, without the 1/σ: N(0, σ²/m) when forgotten."""
     poison, _ = _poisoned(evaluation)
     return gus(evaluation) * math.sqrt(poison.variance)
+
+
+def noise_of_gus(evaluation: Evaluation) -> float:
+    """How far from 0 the mean score of a model without the noise is in one case of a hundred."""
+    return BEYOND / math.sqrt(len(_scores(evaluation)))
+
+
+def noise_of_gus_printed(evaluation: Evaluation) -> float:
+    """The same for the paper's form."""
+    poison, _ = _poisoned(evaluation)
+    return noise_of_gus(evaluation) * math.sqrt(poison.variance)
 
 
 def _scores(evaluation: Evaluation) -> NDArray[np.float64]:

@@ -8,6 +8,8 @@ from typing import Literal
 
 from remanence.audit.evaluation import Evaluation
 
+POINTS = 0.05
+"""Five points: how far off counts as close for a share."""
 Need = Literal["oracles", "poison", "shadows"]
 Better = Literal["oracle", "lower", "higher"]
 
@@ -23,7 +25,9 @@ class Metric:
         at_oracle: what a model that was never trained on the forget set would have.
         compute: from an evaluation.
         needs: what the evaluation's context must hold.
-        scale: how far off counts as close, where five points of a share do not fit.
+        scale: how far off counts as close, where five points of a share do not fit; a function of the evaluation where
+            it depends on how many examples there are.
+        reference: what to compare with where there are no oracles, if theory knows it.
     """
 
     name: str
@@ -32,7 +36,8 @@ class Metric:
     at_oracle: str
     compute: Callable[[Evaluation], float]
     needs: Need | None = None
-    scale: float = 0.05
+    scale: float | Callable[[Evaluation], float] = POINTS
+    reference: float | None = None
 
     def __call__(self, evaluation: Evaluation) -> float:
         """The value for one model."""

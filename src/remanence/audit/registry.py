@@ -7,7 +7,7 @@ from functools import partial
 
 from remanence.audit import accuracy, membership
 from remanence.audit.disagreement import disagreement
-from remanence.audit.gus import gus, gus_printed, gus_z
+from remanence.audit.gus import gus, gus_printed, gus_z, noise_of_gus, noise_of_gus_printed
 from remanence.audit.klom import klom
 from remanence.audit.metric import Metric
 from remanence.audit.u_lira import u_lira, u_lira_accuracy
@@ -70,7 +70,8 @@ METRICS: dict[str, Metric] = {
             "0, give or take 1/√m",
             gus,
             "poison",
-            0.1,
+            noise_of_gus,
+            0.0,
         ),
         Metric(
             "gus_z",
@@ -80,6 +81,7 @@ METRICS: dict[str, Metric] = {
             gus_z,
             "poison",
             2.58,
+            0.0,
         ),
         Metric(
             "gus_printed",
@@ -88,7 +90,8 @@ METRICS: dict[str, Metric] = {
             "0, give or take σ/√m",
             gus_printed,
             "poison",
-            0.025,
+            noise_of_gus_printed,
+            0.0,
         ),
         Metric(
             "klom",
@@ -122,6 +125,7 @@ METRICS: dict[str, Metric] = {
             "0.5: nothing can be told",
             u_lira_accuracy,
             "shadows",
+            reference=0.5,
         ),
     )
 }

@@ -14,6 +14,8 @@ from cyclopts import App, CycloptsError
 
 from remanence._version import __version__
 from remanence.cli import console
+from remanence.cli.audit import app as audit
+from remanence.cli.barrier import app as barrier
 from remanence.cli.bound import app as bound
 from remanence.cli.certify import app as certify
 from remanence.cli.data import app as data
@@ -40,7 +42,8 @@ Start here: `remanence demo`""",
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
-for command in (demo, data, train, trace, diff, score, select, tune, unlearn, bound, certify):
+_COMMANDS = (demo, data, train, trace, diff, score, select, tune, unlearn, audit, barrier, bound, certify)
+for command in _COMMANDS:
     app.command(command)
 
 

@@ -1,11 +1,13 @@
 """Figures, tables and pages."""
 
+from remanence.report.barriers import barrier_figure
 from remanence.report.drawing import human, look, new_figure, save_png, save_svg, to_svg
 from remanence.report.figures import proxies_figure, time_to_unlearn_figure, unlearning_curves_figure
 from remanence.report.page import image_uri, write_html
 from remanence.report.tuning import tuning_figure
 
 __all__ = [
+    "barrier_figure",
     "human",
     "image_uri",
     "look",
