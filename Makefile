@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-data test-adapters test-kills lint format bench bench-accounting bench-methods bench-norms bench-recorder peers docs clean
+.PHONY: help demo test test-data test-adapters test-kills lint format bench bench-accounting bench-audit bench-methods bench-norms bench-recorder peers docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -67,6 +67,9 @@ peers: $(VENV)/.dev ## install BackPACK for comparison, without its pins on othe
 test-kills: $(VENV)/.core ## SIGKILL a training run twenty times, resume it, compare it with an undisturbed one
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/kills.py --work .bench/kills
 
+bench-audit: $(VENV)/.core ## what all metrics at one evaluation cost beside a plain forward pass; three minutes on one core
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/audit.py --out benchmarks/results
+
 bench-accounting: $(VENV)/.core ## time the accounting of 50,000 examples against one norm pass of ResNet-18
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accounting.py
 
@@ -75,7 +78,7 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(INSTALL) '.[docs]'
 	@touch $@
 
-bench: bench-norms bench-accounting bench-recorder bench-methods ## all benchmarks
+bench: bench-norms bench-accounting bench-recorder bench-methods bench-audit ## all benchmarks
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/zensical build --strict --clean

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,6 +41,7 @@ def _log_density(signal: Floats, table: ShadowTable, kind: NDArray[np.bool_]) ->
     return density
 
 
+@lru_cache(maxsize=8)  # it is about the method: the same at every evaluation
 def attack_accuracy(table: ShadowTable) -> float:
     """Balanced accuracy of the attack on the shadows themselves, each judged by the others.
 

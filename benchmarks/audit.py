@@ -1,0 +1,158 @@
+"""What an evaluation costs: every metric at once beside one plain forward pass over the same examples.
+
+    make bench-audit
+
+Plain passes and evaluations take turns, so that both meet the same machine; what is reported is the median of the
+ratios. GUS needs input gradients and is timed apart; barriers are no part of an evaluation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from remanence.audit import METRICS, Context, ShadowTable, evaluate
+from remanence.data import Examples, Split, digits
+from remanence.models import resnet18, small_conv, vit_small
+from remanence.training.poison import draw_poison
+from remanence.types import ForgetSet
+
+LIMIT = 1.3
+
+
+class Counted(nn.Module):
+    """Counts the examples that go through a model."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.examples = inner, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.examples += len(x)
+        out: Tensor = self.inner(x)
+        return out
+
+
+def pictures(n_train: int, n_test: int) -> tuple[Examples, Examples]:
+    draw = torch.Generator().manual_seed(0)
+    sizes, classes = (n_train, n_test), tuple(map(str, range(10)))
+    made = [
+        Examples(
+            np.arange(n) + 1_000_000 * i,
+            torch.rand(n, 3, 32, 32, generator=draw),
+            torch.randint(10, (n,), generator=draw),
+            classes,
+        )
+        for i, n in enumerate(sizes)
+    ]
+    return made[0], made[1]
+
+
+def cases(quick: bool) -> dict[str, tuple[nn.Module, Examples, Examples]]:
+    scale = 4 if quick else 1
+    images = pictures(2400 // scale, 800 // scale)
+    return {
+        "small_conv width 16, all of digits": (small_conv(), *digits()),
+        "resnet18 width 16, 32×32": (resnet18(16), *images),
+        "vit_small depth 6, dim 96, 32×32": (vit_small(6, 96, 6), *images),
+    }
+
+
+def timed(work: Callable[[], object]) -> float:
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+def measure(model: nn.Module, train: Examples, test: Examples, repeats: int) -> dict[str, object]:
+    forget = ForgetSet("f", train.ids[: len(train) // 12])
+    split = Split(train, test, forget)
+    counted = Counted(model).eval()
+    draw = np.random.default_rng(0)
+    member = np.arange(16)[:, None] % 2 == draw.integers(2, size=len(forget.ids))
+    context = Context(
+        oracles=tuple(evaluate(counted, split) for _ in range(3)),
+        poison=draw_poison(train, forget.ids, seed=0),
+        clean=train,
+        shadows=ShadowTable(forget.ids, member, draw.normal(size=member.shape)),
+    )
+    everything = torch.cat([split.forget.inputs, split.retain.inputs, split.test.inputs])
+    quick = [metric for metric in METRICS.values() if metric.needs != "poison"]
+    gus = [metric for metric in METRICS.values() if metric.needs == "poison"]
+
+    @torch.no_grad()
+    def plain() -> None:
+        for batch in torch.split(everything, 256):
+            counted(batch)
+
+    def all_metrics() -> None:
+        found = evaluate(counted, split, context)
+        for metric in quick:
+            metric(found)
+
+    def with_gus() -> None:
+        found = evaluate(counted, split, context)
+        for metric in (*quick, *gus):
+            metric(found)
+
+    counts = {}
+    for name, work in (("plain", plain), ("metrics", all_metrics), ("gus", with_gus)):
+        counted.examples = 0
+        work()  # also warms up
+        counts[name] = counted.examples
+    ratios: dict[str, list[float]] = {"metrics": [], "gus": []}
+    passes = []
+    for _ in range(repeats):
+        once = timed(plain)
+        passes.append(once)
+        ratios["metrics"].append(timed(all_metrics) / once)
+        ratios["gus"].append(timed(with_gus) / once)
+    return {
+        "examples": len(everything),
+        "forget": len(forget.ids),
+        "counted": counts,
+        "pass_seconds": statistics.median(passes),
+        "all_metrics": statistics.median(ratios["metrics"]),
+        "all_metrics_range": [min(ratios["metrics"]), max(ratios["metrics"])],
+        "with_gus": statistics.median(ratios["gus"]),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    results = {}
+    for name, (model, train, test) in cases(options.quick).items():
+        found = measure(model, train, test, options.repeats)
+        results[name] = found
+        low, high = found["all_metrics_range"]  # type: ignore[misc]
+        print(
+            f"{name}: {found['examples']} examples, a pass {found['pass_seconds']:.3f} s; "
+            f"{sum(m.needs != 'poison' for m in METRICS.values())} metrics {found['all_metrics']:.3f} passes "
+            f"({low:.3f} … {high:.3f}), {found['counted']['metrics']} examples through the model; "  # type: ignore[index]
+            f"with GUS of {found['forget']} {found['with_gus']:.3f}",
+            flush=True,
+        )
+    document = {"limit": LIMIT, "torch": torch.__version__, "machine": platform.machine(), "cases": results}
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "audit.json").write_text(json.dumps(document, indent=2) + "\n")
+    over = [name for name, each in results.items() if each["all_metrics"] > LIMIT]  # type: ignore[operator]
+    if over:
+        raise SystemExit(f"above {LIMIT} passes: {', '.join(over)}")
+
+
+if __name__ == "__main__":
+    main()
