@@ -12,6 +12,7 @@ from remanence.errors import InputError, NumericalError
 FOLDS = 10
 _SEED = 0
 _ROUNDS = 100
+_PLAIN_STEPS = 6
 _CLOSE = 1e-6
 """Newton's error after a step is about the step's square."""
 Floats = NDArray[np.float64]
@@ -59,57 +60,72 @@ def attack(members: Floats, outsiders: Floats, targets: Floats, *, folds: int = 
     chosen = np.concatenate([draw.permutation(each)[:size] for each in signals[:2]])
     truth = np.repeat([0.0, 1.0], size)
     own = np.tile(np.arange(size) % folds, 2) == np.arange(folds)[:, None]
-    slope, offset = _fit(chosen, truth, ~own)
-    right = (slope[:, None] * chosen + offset[:, None] > 0) == (truth > 0)
-    called = slope[:, None] * signals[2] + offset[:, None] > 0
+    fitted = np.stack(_fit(chosen, truth, ~own))
+    right = np.asarray((_scores(fitted, chosen) > 0) == (truth > 0))
+    called = _scores(fitted, signals[2]) > 0
     return Attack(float(called.mean()), float(right[own].mean()))
 
 
 def _fit(signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """One logistic regression a row of `used`: minimise slope²/2 plus the sum of the log-losses, all rows at once.
 
-    Newton's method, with steps halved until they help: the sum is convex, and the penalty makes its minimum finite.
+    The fit on everything is close to each fold's, so Newton's method mostly gets there from it in a few plain steps;
+    where it does not, steps are halved until they help. The sum is convex, and the penalty makes its minimum finite.
     """
-    slope, offset = np.zeros(len(used)), np.zeros(len(used))
-    if len(used) > 1:  # the fit on everything is close to each fold's, and costs one row
-        start = _fit(signal, truth, used.any(axis=0)[None])
-        slope, offset = slope + start[0], offset + start[1]
-    value = _objective(slope, offset, signal, truth, used)
+    start = _descend(np.zeros((2, 1)), signal, truth, used.any(axis=0)[None])
+    point = np.repeat(start, len(used), axis=1)
+    for _ in range(_PLAIN_STEPS):
+        step = _newton_step(point, signal, truth, used)
+        point = point + step
+        if not np.isfinite(point).all():
+            break
+        if _small(step, point).all():
+            return point[0], point[1]
+    point = _descend(np.repeat(start, len(used), axis=1), signal, truth, used)
+    return point[0], point[1]
+
+
+def _descend(point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> Floats:
+    """Newton's method with steps that never go up; `point` is slopes and offsets."""
+    value = _objective(point, signal, truth, used)
     for _ in range(_ROUNDS):
-        step = _newton_step(slope, offset, signal, truth, used)
+        step = _newton_step(point, signal, truth, used)
         length = np.ones(len(used))
         while True:
-            tried = slope + length * step[0], offset + length * step[1]
-            reached = _objective(*tried, signal, truth, used)
+            tried = point + length * step
+            reached = _objective(tried, signal, truth, used)
             worse = reached > value + 1e-12 * np.abs(value)
             if not worse.any() or length.min() < 1e-8:
                 break
             length = np.where(worse, length / 2, length)
-        moved = ~worse
-        slope, offset = (np.where(moved, new, old) for new, old in zip(tried, (slope, offset), strict=True))
-        value = np.where(moved, reached, value)
-        if (np.abs(length * step).max(axis=0) <= _CLOSE * (1 + np.abs(slope) + np.abs(offset))).all():
+        point, value = np.where(worse, point, tried), np.where(worse, value, reached)
+        if (_small(length * step, point) | worse).all():
             break
-    return slope, offset
+    return point
 
 
-def _objective(
-    slope: Floats, offset: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]
-) -> Floats:
-    score = slope[:, None] * signal + offset[:, None]
+def _small(step: Floats, point: Floats) -> NDArray[np.bool_]:
+    return np.asarray(np.abs(step).max(axis=0) <= _CLOSE * (1 + np.abs(point).sum(axis=0)))
+
+
+def _objective(point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> Floats:
+    score = _scores(point, signal)
     losses = np.logaddexp(0, score) - truth * score
-    total: Floats = 0.5 * slope**2 + (losses * used).sum(axis=1)
+    total: Floats = 0.5 * point[0] ** 2 + (losses * used).sum(axis=1)
     return total
 
 
-def _newton_step(
-    slope: Floats, offset: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]
-) -> Floats:
-    likely = 0.5 * (1 + np.tanh(0.5 * (slope[:, None] * signal + offset[:, None])))
+def _newton_step(point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> Floats:
+    likely = 0.5 * (1 + np.tanh(0.5 * _scores(point, signal)))
     error, weight = (likely - truth) * used, likely * (1 - likely) * used
-    gradient = (error @ signal + slope, error.sum(axis=1))
+    gradient = (error @ signal + point[0], error.sum(axis=1))
     a, b, c = weight @ signal**2 + 1.0, weight @ signal, weight.sum(axis=1)
     determinant = np.maximum(a * c - b * b, 1e-300)
     return np.asarray(
         -np.stack([c * gradient[0] - b * gradient[1], a * gradient[1] - b * gradient[0]]) / determinant
     )
+
+
+def _scores(point: Floats, signal: Floats) -> Floats:
+    """[rows, examples]; above 0 the attacker says outsider."""
+    return np.asarray(point[0][:, None] * signal + point[1][:, None])
