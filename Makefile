@@ -41,7 +41,7 @@ $(VENV)-adapters/.done: pyproject.toml constraints.txt
 test-adapters: $(VENV)-adapters/.done ## the Lightning and Hugging Face callbacks against the real packages
 	$(VENV)-adapters/bin/python -m pytest tests/adapters
 
-bench-methods: $(VENV)/.core ## time to unlearn of every method, easiest against hardest digits; ten minutes on two cores
+bench-methods: $(VENV)/.core ## time to unlearn of every method, easiest against hardest digits; a quarter of an hour on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/methods.py
 
 bench-recorder: $(VENV)/.dev ## what recording costs, and how few checkpoints are enough (an hour on one core)

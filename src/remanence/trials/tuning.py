@@ -131,10 +131,11 @@ def tune(
     make_method(settings.method, settings.options, run.settings.recipe)
     config = asdict(settings) | {"run": run.folder.digest(), "forget": forget_set.ids.tolist()}
     del config["workers"]  # so that it can go on with more of them, or fewer
+    arena = _arena(run, forget_set, settings)
+    arena.levels([run])  # a metric that cannot be had is refused before anything is written
     claim(config, out, resume, kind="tuning")
     if not (out / SEAL).exists():
         with exclusive(out / ".lock", f"Another process is tuning in {out}; wait for it."):
-            arena = _arena(run, forget_set, settings)
             goal = _goal(run, forget_set, settings, arena, out / "oracles", progress)
             tried = _search(arena, settings, goal, out, progress)
             _seal(out, config, settings, arena, goal, tried)

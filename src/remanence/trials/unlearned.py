@@ -86,12 +86,16 @@ def unlearn_run(
     config = asdict(run.settings) | {
         "unlearning": _description(run, forget_set, settings, method) | {"steps": total}
     }
-    if ranks.first:
-        claim(config, out, resume)
+    fresh = ranks.first and claim(config, out, resume)
     ranks.wait()
     if not (out / SEAL).exists():
         with exclusive(out / f".lock-{ranks.rank}", f"Another process is unlearning in {out}; wait for it."):
-            rows = _unlearn(training, split, settings, out, total, progress)
+            try:
+                rows = _unlearn(training, split, settings, out, total, progress)
+            except InputError:
+                if fresh:
+                    (out / UNFINISHED).unlink(missing_ok=True)  # what cannot begin must not stand in the way
+                raise
             if ranks.first:
                 _seal(out, config, run, training, rows)
         ranks.wait()
