@@ -219,6 +219,7 @@ def test_more_steps_than_usual_are_taken_when_asked(home: Path, tmp_path: Path) 
         (["--method", "l1_sparse", "--option", "coefficent=1"], 2, "Did you mean 'coefficient'?"),
         (["--method", "finetune", "--option", "lr"], 2, "must read name=value"),
         (["--method", "finetune", "--metrics", "mai"], 2, "Did you mean 'mia'?"),
+        (["--method", "finetune", "--metrics", "klom"], 2, "`klom` needs oracles"),
         (["--method", "finetune", "--steps", "0"], 2, "`steps` must be at least 1"),
         (["--method", "finetune", "--epochs", "1", "--steps", "99"], 2, "at most those of 1 epochs"),
         (["--method", "retrain", "--steps", "9"], 2, "cannot be given with retrain"),
@@ -255,6 +256,19 @@ def test_forget_sets_that_cannot_be(
     assert unlearn(home, tmp_path / "out", forget=name) == 2
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_gus_is_followed_where_there_is_poison(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--method", "finetune", "--steps", "2", "--metrics", "gus"]
+    assert unlearn(home, tmp_path / "out", *asked) == 0
+    rows = open_folder(tmp_path / "out").rows("measurements")
+    assert [row["metric"] for row in rows] == ["gus"] * len(rows)
+    assert len(rows) >= 2
+    assert unlearn(home, tmp_path / "no", *asked, forget="others") == 2
+    assert "needs a run whose forget set was poisoned" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
 
 
 def test_an_empty_forget_set_and_no_method(

@@ -112,6 +112,7 @@ def test_a_choice_is_read_back_and_nothing_else_is(tmp_path: Path) -> None:
         ),
         ({"method": "finetune", "trials": 0}, "`trials` must be at least 1"),
         ({"method": "finetune", "metrics": ("mai",)}, "Did you mean 'mia'"),
+        ({"method": "finetune", "metrics": ("klom",)}, "`klom` needs oracles"),
     ],
 )
 def test_wrong_wishes_are_one_sentence(settings: dict[str, Any], sentence: str) -> None:

@@ -7,17 +7,23 @@ from collections.abc import Collection, Sequence
 
 from torch import nn
 
-from remanence.audit import METRICS, evaluate
+from remanence.audit import METRICS, Context, evaluate
 from remanence.data import Split
 from remanence.types import Measurement
 from remanence.unlearning import Method
 
 
 def measure(
-    model: nn.Module, split: Split, metrics: Sequence[str], *, step: int, seed: int
+    model: nn.Module,
+    split: Split,
+    metrics: Sequence[str],
+    *,
+    step: int,
+    seed: int,
+    context: Context = Context(),  # noqa: B008 - frozen and empty
 ) -> list[Measurement]:
-    """All metrics from one pass over the data."""
-    evaluation = evaluate(model, split)
+    """All metrics from one pass over the data; the context holds what some of them need (poison)."""
+    evaluation = evaluate(model, split, context)
     subset = split.forget_set.name
     return [Measurement(name, subset, METRICS[name](evaluation), step, seed) for name in metrics]
 

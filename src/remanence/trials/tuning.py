@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from remanence.audit import METRICS
+from remanence.audit import metrics_named
 from remanence.errors import InputError, UnknownNameError
 from remanence.forgetting import random_set
 from remanence.storage import SEAL, Draft, open_folder, seal_in_place
@@ -62,9 +62,11 @@ class TuneSettings:
     workers: int = 1
 
     def __post_init__(self) -> None:
-        for name in self.metrics:
-            if name not in METRICS:
-                raise UnknownNameError("metric", name, METRICS)
+        for metric in metrics_named(self.metrics):
+            if metric.needs:
+                raise InputError(
+                    f"`{metric.name}` needs {metric.needs}; tuning compares shares such as mia and test."
+                )
         for name in ("trials", "seeds", "oracles", "size", "workers"):
             if getattr(self, name) < 1:
                 raise InputError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
@@ -131,11 +133,10 @@ def tune(
     make_method(settings.method, settings.options, run.settings.recipe)
     config = asdict(settings) | {"run": run.folder.digest(), "forget": forget_set.ids.tolist()}
     del config["workers"]  # so that it can go on with more of them, or fewer
-    arena = _arena(run, forget_set, settings)
-    arena.levels([run])  # a metric that cannot be had is refused before anything is written
     claim(config, out, resume, kind="tuning")
     if not (out / SEAL).exists():
         with exclusive(out / ".lock", f"Another process is tuning in {out}; wait for it."):
+            arena = _arena(run, forget_set, settings)
             goal = _goal(run, forget_set, settings, arena, out / "oracles", progress)
             tried = _search(arena, settings, goal, out, progress)
             _seal(out, config, settings, arena, goal, tried)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from remanence.audit import METRICS
+from remanence.audit import Context, metrics_named
 from remanence.data import Split
-from remanence.errors import DataError, InputError, NumericalError, UnknownNameError
+from remanence.errors import DataError, InputError, NumericalError
 from remanence.storage import SEAL, Draft, seal_in_place
 from remanence.storage.lock import exclusive
 from remanence.training import ALONE, Checkpoints, Ranks, Run, Training, open_run, write_weights
@@ -54,9 +54,7 @@ class UnlearnSettings:
     checkpoint_every: int = 0
 
     def __post_init__(self) -> None:
-        for name in self.metrics:
-            if name not in METRICS:
-                raise UnknownNameError("metric", name, METRICS)
+        metrics_named(self.metrics)
         for name in ("steps", "every", "sample"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -79,6 +77,7 @@ def unlearn_run(
     never disturbed. `retrain` trains an oracle, just as `remanence train --without` would.
     """
     split = split_to_unlearn(run, forget_set)
+    _check_metrics(settings, run, forget_set)
     method = make_method(settings.method, settings.options, run.settings.recipe)
     if settings.method == "retrain":
         return _retrain(run, forget_set, settings, method, out, resume, ranks, progress)
@@ -91,7 +90,8 @@ def unlearn_run(
     if not (out / SEAL).exists():
         with exclusive(out / f".lock-{ranks.rank}", f"Another process is unlearning in {out}; wait for it."):
             try:
-                rows = _unlearn(training, split, settings, out, total, progress)
+                context = Context(poison=run.poison, clean=run.clean[0])
+                rows = _unlearn(training, split, context, settings, out, total, progress)
             except InputError:
                 if fresh:
                     (out / UNFINISHED).unlink(missing_ok=True)  # what cannot begin must not stand in the way
@@ -115,6 +115,22 @@ def split_to_unlearn(run: Run, forget_set: ForgetSet) -> Split:
                 f"{len(overlap)} of its {len(forget_set.ids)} were {why} it, the first is {overlap[0]}."
             )
     return run.split(forget_set)
+
+
+def _check_metrics(settings: UnlearnSettings, run: Run, forget_set: ForgetSet) -> None:
+    """Refuse a metric that needs what is not at hand while unlearning."""
+    poisoned = run.poison is not None and bool(np.isin(forget_set.ids, run.poison.ids).any())
+    for metric in metrics_named(settings.metrics):
+        if metric.needs in ("oracles", "shadows"):
+            raise InputError(
+                f"`{metric.name}` needs {metric.needs}, which are not at hand while unlearning; use `remanence audit` "
+                "on the run that this makes."
+            )
+        if metric.needs == "poison" and not poisoned:
+            raise InputError(
+                f"`{metric.name}` needs a run whose forget set was poisoned (`remanence train --poison SET`); "
+                f"{run.folder.path} was not poisoned with any of {forget_set.name!r}."
+            )
 
 
 def _begun(
@@ -155,7 +171,13 @@ def _description(
 
 
 def _unlearn(
-    training: Training, split: Split, settings: UnlearnSettings, out: Path, total: int, progress: Progress
+    training: Training,
+    split: Split,
+    context: Context,
+    settings: UnlearnSettings,
+    out: Path,
+    total: int,
+    progress: Progress,
 ) -> list[dict[str, Any]]:
     watched = split if settings.sample is None else sampled(split, settings.sample, settings.seed)
     at = _evaluations(training, watched, settings, total)
@@ -166,7 +188,8 @@ def _unlearn(
     def look() -> list[dict[str, Any]]:
         if not training.ranks.first or training.step not in at:
             return []
-        found = measure(training.model, watched, settings.metrics, step=training.step, seed=settings.seed)
+        when = {"step": training.step, "seed": settings.seed}
+        found = measure(training.model, watched, settings.metrics, **when, context=context)
         return [asdict(row) for row in found]
 
     rows = rows or look()
