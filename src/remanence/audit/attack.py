@@ -72,7 +72,7 @@ def _fit(signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> tuple[Floats
     The fit on everything is close to each fold's, so Newton's method mostly gets there from it in a few plain steps;
     where it does not, steps are halved until they help. The sum is convex, and the penalty makes its minimum finite.
     """
-    start = _descend(np.zeros((2, 1)), signal, truth, used.any(axis=0)[None])
+    start = _descend(np.zeros((2, 1)), signal, truth, np.atleast_2d(np.any(used, axis=0)))
     point = np.repeat(start, len(used), axis=1)
     for _ in range(_PLAIN_STEPS):
         step = _newton_step(point, signal, truth, used)
