@@ -59,7 +59,7 @@ def pictures(n_train: int, n_test: int) -> tuple[Examples, Examples]:
 
 def cases(quick: bool) -> dict[str, tuple[nn.Module, Examples, Examples]]:
     scale = 4 if quick else 1
-    images = pictures(2400 // scale, 800 // scale)
+    images = pictures(1200 // scale, 400 // scale)
     return {
         "small_conv width 16, all of digits": (small_conv(), *digits()),
         "resnet18 width 16, 32×32": (resnet18(16), *images),
