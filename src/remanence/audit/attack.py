@@ -13,7 +13,7 @@ FOLDS = 10
 _SEED = 0
 _ROUNDS = 100
 _PLAIN_STEPS = 6
-_CLOSE = 1e-6
+_CLOSE = 1e-4
 """Newton's error after a step is about the step's square."""
 Floats = NDArray[np.float64]
 
@@ -72,20 +72,22 @@ def _fit(signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> tuple[Floats
     The fit on everything is close to each fold's, so Newton's method mostly gets there from it in a few plain steps;
     where it does not, steps are halved until they help. The sum is convex, and the penalty makes its minimum finite.
     """
-    start = _descend(np.zeros((2, 1)), signal, truth, used.any(axis=0)[None])
+    start = _descend(np.zeros((2, 1)), signal, truth, np.atleast_2d(np.any(used, axis=0)), 1e-2)
     point = np.repeat(start, len(used), axis=1)
     for _ in range(_PLAIN_STEPS):
         step = _newton_step(point, signal, truth, used)
         point = point + step
         if not np.isfinite(point).all():
             break
-        if _small(step, point).all():
+        if _small(step, point, _CLOSE).all():
             return point[0], point[1]
     point = _descend(np.repeat(start, len(used), axis=1), signal, truth, used)
     return point[0], point[1]
 
 
-def _descend(point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> Floats:
+def _descend(
+    point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_], close: float = _CLOSE
+) -> Floats:
     """Newton's method with steps that never go up; `point` is slopes and offsets."""
     value = _objective(point, signal, truth, used)
     for _ in range(_ROUNDS):
@@ -99,13 +101,13 @@ def _descend(point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool
                 break
             length = np.where(worse, length / 2, length)
         point, value = np.where(worse, point, tried), np.where(worse, value, reached)
-        if (_small(length * step, point) | worse).all():
+        if (_small(length * step, point, close) | worse).all():
             break
     return point
 
 
-def _small(step: Floats, point: Floats) -> NDArray[np.bool_]:
-    return np.asarray(np.abs(step).max(axis=0) <= _CLOSE * (1 + np.abs(point).sum(axis=0)))
+def _small(step: Floats, point: Floats, close: float) -> NDArray[np.bool_]:
+    return np.asarray(np.abs(step).max(axis=0) <= close * (1 + np.abs(point).sum(axis=0)))
 
 
 def _objective(point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> Floats:
@@ -116,10 +118,15 @@ def _objective(point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bo
 
 
 def _newton_step(point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> Floats:
-    likely = 0.5 * (1 + np.tanh(0.5 * _scores(point, signal)))
-    error, weight = (likely - truth) * used, likely * (1 - likely) * used
-    gradient = (error @ signal + point[0], error.sum(axis=1))
-    a, b, c = weight @ signal**2 + 1.0, weight @ signal, weight.sum(axis=1)
+    likely = np.tanh(0.5 * _scores(point, signal))
+    likely += 1
+    likely *= 0.5
+    error = np.where(used, likely - truth, 0.0)
+    likely -= np.square(likely)  # its variance
+    powers = np.stack([np.ones_like(signal), signal, np.square(signal)], axis=1)
+    c, b, a = (np.where(used, likely, 0.0) @ powers).T
+    sums = (error @ powers[:, :2]).T
+    gradient, a = (sums[1] + point[0], sums[0]), a + 1.0
     determinant = np.maximum(a * c - b * b, 1e-300)
     return np.asarray(
         -np.stack([c * gradient[0] - b * gradient[1], a * gradient[1] - b * gradient[0]]) / determinant

@@ -127,7 +127,7 @@ def _values(folder: Folder, metric: str) -> list[float]:
 
 TRAIN = StageKind("train", 1, _train)
 SELECT = StageKind("select", 1, _select)
-ORACLE = StageKind("oracle", 1, _oracle)
-TRIAL = StageKind("trial", 1, _trial)
+ORACLE = StageKind("oracle", 2, _oracle)
+TRIAL = StageKind("trial", 2, _trial)
 TUNE = StageKind("tune", 2, _tune)
-UNLEARN = StageKind("unlearn", 1, _unlearn)
+UNLEARN = StageKind("unlearn", 2, _unlearn)
