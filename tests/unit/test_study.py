@@ -1,7 +1,9 @@
 """Stages on real worker processes."""
 
+import errno
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from remanence.errors import RemanenceError
+from remanence.errors import RemanenceError, RunFolderError
 from remanence.storage import Draft, Folder
-from remanence.study import Stage, StageKind, Store, in_order, run_stages
+from remanence.study import Stage, StageKind, Store, Watcher, in_order, run_stages
+from remanence.study.ledger import Ledger
+from remanence.study.worker import Outcome
 
 
 def _add(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
@@ -36,9 +40,36 @@ def _fail(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> 
     raise RemanenceError("this stage cannot work")
 
 
+def _fail_once(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
+    mark = Path(params["mark"])
+    if not mark.exists():
+        mark.touch()
+        raise OSError(errno.EIO, "a cable was loose")
+    draft.document("value", {"value": 1})
+
+
+def _die(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _fill(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def _slow(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
     time.sleep(0.15)
     _add(draft, params, inputs)
+
+
+class Seen(Watcher):
+    """Remembers which stages ended well."""
+
+    def __init__(self) -> None:
+        self.ended_well: list[str] = []
+
+    def ended(self, stage: Stage, outcome: Outcome, *, again: bool) -> None:
+        if outcome.ending == "done":
+            self.ended_well.append(stage.key)
 
 
 ADD = StageKind("add", 1, _add)
@@ -71,10 +102,23 @@ def test_compute_once_then_reuse_and_redo_only_what_is_gone_or_broken(tmp_path: 
     assert store.get(three).document("value")["value"] == 112
     assert run_stages([three], store, workers=2).computed == 0
     (store.path(two) / "value.json").write_text("{}")
-    redone: list[str] = []
-    run_stages([three], store, workers=2, on_done=lambda stage: redone.append(stage.key))
-    assert redone == [two.key]
+    again = Seen()
+    tally = run_stages([three], store, workers=2, watcher=again)
+    assert again.ended_well == [two.key, three.key], "what was broken, and what depends on it, only"
+    assert (tally.computed, tally.reused) == (2, 1)
     assert store.get(one).document("value")["value"] == 1
+
+
+def test_an_artifact_made_from_other_inputs_is_made_again(tmp_path: Path) -> None:
+    store, (one, two, three) = Store(tmp_path), chain(1)
+    run_stages([three], store, workers=1)
+    shutil.rmtree(store.path(one))
+    forged = Stage(StageKind("add", 1, _add), {"value": 7})
+    forged.__dict__["key"] = one.key
+    store.compute(forged)
+    there, todo = store.survey([three])
+    assert [stage.key for stage in there] == [one.key]
+    assert [stage.key for stage in todo] == [two.key, three.key]
 
 
 def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
@@ -87,9 +131,73 @@ def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
 
 def test_a_failing_stage_says_why_and_keeps_what_was_done(tmp_path: Path) -> None:
     store, good = Store(tmp_path), Stage(ADD, {"value": 1})
-    with pytest.raises(RemanenceError, match="cannot work"):
-        run_stages([Stage(StageKind("bad", 1, _fail), {}, (good,))], store, workers=1)
+    bad = Stage(StageKind("bad", 1, _fail), {}, (good,))
+    after, aside = Stage(ADD, {"value": 2}, (bad,)), Stage(ADD, {"value": 3})
+    tally = run_stages([after, aside], store, workers=1)
+    assert (tally.computed, tally.blocked) == (2, 1)
+    assert [failure.stage.key for failure in tally.failures] == [bad.key]
+    assert "RemanenceError: this stage cannot work" in Path(tally.failures[0].log).read_text()
     assert store.holds(good)
+    assert store.holds(aside), "what does not depend on it goes on"
+    with pytest.raises(RemanenceError, match="cannot work"):
+        tally.raise_failure()
+
+
+def test_a_stage_that_always_kills_its_worker_is_given_up(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    deadly, harmless = Stage(StageKind("deadly", 1, _die), {}), Stage(ADD, {"value": 3})
+    tally = run_stages([deadly, harmless], store, workers=2)
+    assert tally.computed == 1
+    assert "killed" in tally.failures[0].sentence
+    assert "tried 3 times" in tally.failures[0].sentence
+
+
+def test_a_full_disk_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
+    store, good = Store(tmp_path), Stage(ADD, {"value": 1})
+    full = Stage(StageKind("full", 1, _fill), {}, (good,))
+    with pytest.raises(RemanenceError, match=r"No space left.*What was finished is kept"):
+        run_stages([full], store, workers=1)
+    assert store.holds(good)
+
+
+def test_a_passing_fault_is_tried_again(tmp_path: Path) -> None:
+    stage = Stage(StageKind("moody", 1, _fail_once), {"mark": str(tmp_path / "mark")})
+    store = Store(tmp_path / "store")
+    tally = run_stages([stage], store, workers=1)
+    assert (tally.computed, tally.failures) == (1, ())
+    assert not store.log(stage).exists()
+
+
+def test_a_store_is_ours_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(RunFolderError, match="not empty and not a store"):
+        Store(tmp_path).claim()
+    ours = Store(tmp_path / "store")
+    ours.claim()
+    ours.claim()
+    (ours.root / "remanence-store.json").write_text('{"layout": 99}')
+    with pytest.raises(RunFolderError, match="layout 99"):
+        ours.claim()
+
+
+def test_an_artifact_from_the_future_is_refused_and_kept(tmp_path: Path) -> None:
+    store, one = Store(tmp_path), chain(1)[0]
+    store.compute(one)
+    seal = store.path(one) / "remanence.json"
+    seal.write_text(seal.read_text().replace('"format": 1', '"format": 99'))
+    with pytest.raises(RunFolderError, match="Upgrade"):
+        store.holds(one)
+    assert seal.exists()
+
+
+def test_the_ledger_survives_a_line_cut_short(tmp_path: Path) -> None:
+    ledger, (one, two, _) = Ledger(tmp_path), chain(1)
+    ledger.note(one, 1.5)
+    with (tmp_path / "ledger.jsonl").open("a") as file:
+        file.write('{"key": "add-1\n')
+    ledger.note(two, 2.5)
+    assert {key: entry.seconds for key, entry in ledger.entries().items()} == {one.key: 1.5, two.key: 2.5}
+    assert list(ledger.entries([two])) == [two.key]
 
 
 def test_kills_at_random_moments_change_nothing(tmp_path: Path) -> None:

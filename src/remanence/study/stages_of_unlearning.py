@@ -1,0 +1,114 @@
+"""Stages that unlearn, measure, and choose a learning rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from remanence.errors import NumericalError
+from remanence.storage import Draft, Folder
+from remanence.study.material import (
+    Inputs,
+    Params,
+    examples_of,
+    model_from,
+    poison_of,
+    recipe_of,
+    split_of,
+)
+from remanence.study.stages import StageKind
+from remanence.training import write_weights
+from remanence.trials import LearningRateTrial, choose_learning_rate, measure
+from remanence.types import Measurement
+from remanence.unlearning import METHODS, Method
+
+TUNED_ON = ("mia", "test")
+"""The learning rate is chosen by the balance of these: forgetting, and utility."""
+
+
+def _measure(draft: Draft, params: Params, inputs: Inputs) -> None:
+    """Inputs: a model, a forget set."""
+    split = split_of(params, inputs[1])
+    model = model_from(inputs[0], params, split.train)
+    _write_rows(draft, measure(model, split, params["metrics"], step=0, seed=params["seed"]))
+
+
+def _unlearn(draft: Draft, params: Params, inputs: Inputs) -> None:
+    """Inputs: a model, a forget set, then the tuned learning rate where there is one, then the sets poisoned."""
+    tuned = 1 if params["learning_rate"] is None else 0
+    train, _ = examples_of(params)
+    poison = poison_of(params, train, inputs[2 + tuned :])
+    split = split_of(params, inputs[1], poison)
+    model = model_from(inputs[0], params, split.train)
+    rate = inputs[2].document("choice")["learning_rate"] if tuned else params["learning_rate"]
+    method = _method(params, rate)
+    metrics, seed = params["metrics"], params["seed"]
+    rows = measure(model, split, metrics, step=0, seed=seed)
+    every = max(1, round(params["every"] * recipe_of(params).steps_per_epoch(len(split.retain))))
+    diverged: str | None = None
+    try:
+        for step in method(model, split, seed=seed):
+            if step % every == 0:
+                rows += measure(model, split, metrics, step=step, seed=seed)
+    except NumericalError as error:
+        diverged = str(error)
+    if diverged is None:
+        write_weights(draft, model)
+    _write_rows(draft, rows)
+    steps_per_epoch = recipe_of(params).steps_per_epoch(len(split.retain))
+    draft.document(
+        "unlearning", {"steps_per_epoch": steps_per_epoch, "learning_rate": rate, "diverged": diverged}
+    )
+
+
+def _method(params: Params, learning_rate: float) -> Method:
+    trained = recipe_of(params)
+    noisy = params["method"] == "noisy_finetune"
+    recipe = replace(
+        trained,
+        epochs=params["epochs"],
+        learning_rate=learning_rate,
+        schedule="constant",
+        milestones=(),
+        noise=trained.noise if noisy else 0.0,
+    )
+    return METHODS[params["method"]](recipe, **params["options"])
+
+
+def _tune(draft: Draft, params: Params, inputs: Inputs) -> None:
+    """Inputs: the oracles' measurements, then for every seed one unlearning run for each learning rate."""
+    rates, n_oracles = params["learning_rates"], params["oracles"]
+    oracles, runs = inputs[:n_oracles], inputs[n_oracles:]
+    goal = {name: float(np.mean([values(each, name)[-1] for each in oracles])) for name in TUNED_ON}
+    trials = [
+        LearningRateTrial(rate, {name: values(run, name)[1:] for name in TUNED_ON}, goal)
+        for rate, run in zip(list(rates) * (len(runs) // len(rates)), runs, strict=True)
+        if run.document("unlearning")["diverged"] is None
+    ]
+    if not trials:
+        raise NumericalError(
+            f"Every learning rate of {list(rates)} diverged; try smaller ones (tune.learning_rates)."
+        )
+    choice, table = choose_learning_rate(trials)
+    draft.document("choice", {"learning_rate": choice, "distance_to_oracle": table})
+
+
+def values(folder: Folder, metric: str) -> list[float]:
+    """One metric's measurements in an artifact, in the order of their steps."""
+    return [row["value"] for row in folder.rows("measurements") if row["metric"] == metric]
+
+
+def _write_rows(draft: Draft, rows: Iterable[Measurement]) -> None:
+    draft.rows("measurements", (_row(each) for each in rows))
+
+
+def _row(measurement: Measurement) -> dict[str, Any]:
+    return asdict(measurement)
+
+
+MEASURE = StageKind("measure", 1, _measure)
+UNLEARN = StageKind("unlearn", 1, _unlearn)
+TUNE = StageKind("tune", 1, _tune)
