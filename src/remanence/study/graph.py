@@ -12,7 +12,8 @@ from remanence.forgetting import BAND_NAMES
 from remanence.study.material import data_params, load_examples
 from remanence.study.settings import Study, plain
 from remanence.study.stages import Stage
-from remanence.study.stages_of_choice import FORGET, SCORE
+from remanence.study.stages_of_choice import FORGET, RANKS, SCORE
+from remanence.study.stages_of_groups import GRAMS, GROUP
 from remanence.study.stages_of_training import ORACLE, TRAIN
 from remanence.study.stages_of_unlearning import MEASURE, TUNE, TUNED_ON, UNLEARN
 
@@ -172,6 +173,35 @@ class Graph:
         ]
         params = {"learning_rates": list(tune.learning_rates), "oracles": len(oracles), "by": list(TUNED_ON)}
         return Stage(TUNE, params, (*oracles, *trials), cost=1.0, title=method)
+
+    def ranks(self, seed: int) -> Stage:
+        """The privacy losses of a training run at several noise levels."""
+        params = {"alpha": self.study.score.alpha, "sigmas": list(self.study.score.sigmas)}
+        return Stage(RANKS, params, (self.train(seed),), cost=1.0, title=f"seed {seed}")
+
+    def group(self, choices: list[Choice]) -> Stage:
+        """Estimates of the group loss of each of these forget sets."""
+        group, seed = self.study.group, self.study.forget.seed
+        recipe = self.study.train.recipe
+        asked = {"moments": group.moments, "batches": group.batches, "size": group.size, "seed": seed}
+        a_look = len(choices) * group.size * 3 + group.batches * (1 + len(choices)) * recipe.batch_size
+        grams = Stage(
+            GRAMS,
+            self.setting | asked,
+            tuple(self.forget(each) for each in choices),
+            cost=self._epochs() + (group.moments + 1) * a_look,
+            title=f"seed {seed}",
+        )
+        params = {
+            "data": self.setting["data"],
+            "recipe": self.setting["recipe"],
+            "sets": len(choices),
+            "alpha": self.study.score.alpha,
+            "sigmas": list(group.sigmas),
+            "estimates": group.estimates,
+            "draws": group.draws,
+        }
+        return Stage(GROUP, params, (grams,), cost=1.0, title=f"seed {seed}")
 
     def _of_model(self) -> dict[str, Any]:
         return {key: self.setting[key] for key in ("data", "model")}

@@ -132,6 +132,7 @@ class AuditSettings:
         poison_variance: of the noise that `gus` looks for.
         points: of the line between two models on which a barrier is sought.
         subsets: on which data barriers are measured.
+        barrier_examples: of each subset, and of the training data for BatchNorm, at most so many; all when 0.
     """
 
     metrics: tuple[str, ...] = ("ua", "mia")
@@ -141,6 +142,7 @@ class AuditSettings:
     poison_variance: float = 0.062
     points: int = 25
     subsets: tuple[str, ...] = ("test",)
+    barrier_examples: int = 0
 
     def __post_init__(self) -> None:
         check_positive("oracles", self.oracles)

@@ -49,5 +49,19 @@ def _chosen(params: Params, scores: Scores) -> ForgetSet:
     return bands(scores, size)[BAND_NAMES.index(way)]
 
 
+def _ranks(draft: Draft, params: Params, inputs: Inputs) -> None:
+    """Inputs: a training run with its trace. The privacy loss at several noise levels, on both scales."""
+    trace = read_trace(inputs[0])
+    found = {
+        f"{scale} {sigma:g}": SCORES["privacy_loss"](
+            trace, alpha=params["alpha"], sigma=sigma, scale=scale
+        ).values
+        for scale in ("raw", "mechanism")
+        for sigma in params["sigmas"]
+    }
+    draft.tensors("losses", found)
+
+
 SCORE = StageKind("score", 1, _score)
+RANKS = StageKind("ranks", 1, _ranks)
 FORGET = StageKind("forget", 1, _forget)

@@ -47,18 +47,18 @@ def _unlearn(draft: Draft, params: Params, inputs: Inputs) -> None:
     method = _method(params, rate)
     metrics, seed = params["metrics"], params["seed"]
     rows = measure(model, split, metrics, step=0, seed=seed)
-    every = max(1, round(params["every"] * recipe_of(params).steps_per_epoch(len(split.retain))))
+    steps_per_epoch = recipe_of(params).steps_per_epoch(len(split.retain))
+    every, last = max(1, round(params["every"] * steps_per_epoch)), params["epochs"] * steps_per_epoch
     diverged: str | None = None
     try:
         for step in method(model, split, seed=seed):
-            if step % every == 0:
+            if step % every == 0 or step == last:
                 rows += measure(model, split, metrics, step=step, seed=seed)
     except NumericalError as error:
         diverged = str(error)
     if diverged is None:
         write_weights(draft, model)
     _write_rows(draft, rows)
-    steps_per_epoch = recipe_of(params).steps_per_epoch(len(split.retain))
     draft.document(
         "unlearning", {"steps_per_epoch": steps_per_epoch, "learning_rate": rate, "diverged": diverged}
     )

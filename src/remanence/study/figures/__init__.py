@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from remanence.study.figures import times
+from remanence.study.figures import (
+    curves,
+    group_loss,
+    hardest,
+    pictures,
+    proxies,
+    rankings,
+    sizes,
+    times,
+)
 from remanence.study.graph import Graph
 from remanence.study.results import Parts, Result, Wanted
 
@@ -28,4 +37,11 @@ class FigureKind:
 
 FIGURES: dict[str, FigureKind] = {
     "times": FigureKind(times.wanted, times.make),
+    "sizes": FigureKind(sizes.wanted, sizes.make),
+    "curves": FigureKind(curves.wanted, curves.make),
+    "hardest": FigureKind(hardest.wanted, hardest.make),
+    "proxies": FigureKind(proxies.wanted, proxies.make),
+    "rankings": FigureKind(rankings.wanted, rankings.make),
+    "pictures": FigureKind(pictures.wanted, pictures.make),
+    "group": FigureKind(group_loss.wanted, group_loss.make),
 }
