@@ -6,19 +6,21 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.study_plan import Flag, Set, export_to, planned_studies, result_document
+from remanence.cli.study_store import clean, diff, export
 
 if TYPE_CHECKING:
     from remanence.study.running import Planned
     from remanence.study.store import Store
 
 app = App(name="study", help="Studies: every figure from one file, resumable, on a laptop or a cluster.")
-Flag = Annotated[bool, Parameter(negative="")]
-Set = Annotated[list[str] | None, Parameter(name="--set")]
+for command in (export, diff, clean):
+    app.command(command)
 
 
 @app.command(name="list")
@@ -106,16 +108,17 @@ def run(
         Print one JSON document, with the counts computed, reused and failed.
     """
     from remanence.cli.study_view import LiveStages, tally_document
-    from remanence.study.running import run_planned
 
-    planned, place = _planned(studies, preset, set_, store, data_dir)
+    planned, place = planned_studies(studies, preset, set_, store, data_dir)
     count = (os.cpu_count() or 1) if workers is None else workers
     if dry_run:
         _show_plan(planned, place, count, json)
         return
     with LiveStages(count) as watcher:
         ran = run_planned(planned, place, executor=executor, workers=count, address=address, watcher=watcher)
-    documents = [_document(each, place) for each in planned]
+    if out is not None and not ran.tally.failures:
+        export_to(planned, place, out, set_)
+    documents = [result_document(each, place) for each in planned]
     if json:
         console.print_json({"studies": documents, **tally_document(ran)})
     else:
@@ -135,21 +138,115 @@ def run(
         sys.exit(1)
 
 
-def _planned(
-    studies: Sequence[str],
-    preset: str,
-    overrides: Sequence[str] | None,
-    store: Path | None,
-    data_dir: Path | None,
-) -> tuple[list[Planned], Store]:
-    from remanence.study.catalog import load_study
-    from remanence.study.running import plan, store_folder
-    from remanence.study.store import Store
+@app.command
+def status(
+    studies: list[str],
+    /,
+    *,
+    preset: str = "cpu",
+    set_: Set = None,
+    store: Path | None = None,
+    data_dir: Path | None = None,
+    json: Flag = False,
+) -> None:
+    """Say how much of some studies is there, and what it took.
 
-    if data_dir is not None:
-        os.environ["REMANENCE_DATA"] = str(data_dir.expanduser().resolve())  # workers look there too
-    loaded = [load_study(name, preset, overrides or ()) for name in studies]
-    return [plan(each) for each in loaded], Store(store_folder(store))
+    Example:
+
+    `remanence study status time-to-unlearn hardest --preset cpu`
+
+    Parameters
+    ----------
+    studies:
+        Paths of study files, or names.
+    preset:
+        Which preset.
+    set_:
+        Changed settings, as they were run with.
+    store:
+        Where artifacts are kept.
+    data_dir:
+        Where data sets lie.
+    json:
+        Print one JSON document.
+    """
+    from remanence.cli.study_view import duration
+    from remanence.study.ledger import Ledger
+    from remanence.study.stages import in_order
+
+    planned, place = planned_studies(studies, preset, set_, store, data_dir)
+    found: list[dict[str, Any]] = []
+    for each in planned:
+        there, todo = place.survey([each.goal])
+        entries = Ledger(place.root).entries(in_order([each.goal]))
+        seconds = sum(entry.seconds for entry in entries.values())
+        kinds = sorted({stage.kind.name for stage in todo})
+        found.append(
+            {
+                "name": each.study.name,
+                "done": len(there),
+                "missing": len(todo),
+                "missing_kinds": kinds,
+                "core_seconds": round(seconds, 1),
+            }
+        )
+    if json:
+        console.print_json({"store": str(place.root), "preset": preset, "studies": found})
+        return
+    for line in found:
+        which = f" ({', '.join(line['missing_kinds'])})" if line["missing"] else ""
+        took = duration(line["core_seconds"])
+        text = f"{line['name']}: {line['done']} stages done, {line['missing']} missing{which}; {took} of work"
+        console.out.print(text, soft_wrap=True, markup=False)
+
+
+@app.command
+def show(
+    study: str,
+    /,
+    *,
+    preset: str = "cpu",
+    set_: Set = None,
+    store: Path | None = None,
+    data_dir: Path | None = None,
+    json: Flag = False,
+) -> None:
+    """Show what a finished study found: each claim, what was seen, whether they agree, and the tables.
+
+    Example:
+
+    `remanence study show proxies --preset smoke`
+
+    Parameters
+    ----------
+    study:
+        Path of a study file, or a name.
+    preset:
+        Which preset.
+    set_:
+        Changed settings, as it was run with.
+    store:
+        Where artifacts are kept.
+    data_dir:
+        Where data sets lie.
+    json:
+        Print one JSON document with every number of the figure.
+    """
+    from remanence.cli.study_view import print_tables
+    from remanence.study.export import finished
+
+    (planned,), place = planned_studies([study], preset, set_, store, data_dir)
+    finished(planned, place)
+    document = result_document(planned, place)
+    if json:
+        console.print_json(document)
+        return
+    console.out.print(f"{document['title']}  [{preset}]", markup=False, soft_wrap=True)
+    for verdict in document["verdicts"]:
+        text = f"\nclaim    {verdict['claim']}\nsaw      {verdict['saw']}\nverdict  {verdict['agreement']}"
+        console.out.print(text, markup=False, soft_wrap=True)
+    print_tables(document["tables"])
+    console.out.print(document["artifact"], markup=False, soft_wrap=True)
 
 
 def _show_plan(planned: Sequence[Planned], store: Store, workers: int, json: bool) -> None:
@@ -160,17 +257,6 @@ def _show_plan(planned: Sequence[Planned], store: Store, workers: int, json: boo
         console.print_json(document)
     else:
         print_plan(document)
-
-
-def _document(planned: Planned, store: Store) -> dict[str, Any]:
-    from remanence.study.running import result_of
-
-    found = result_of(planned, store)
-    base = {"name": planned.study.name, "preset": planned.study.preset, "title": planned.study.title}
-    if found is None:
-        return base | {"artifact": None}
-    folder, document = found
-    return base | {"artifact": str(folder.path), "digest": folder.digest(), **document}
 
 
 def _print_result(document: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.live import Live
@@ -168,3 +168,14 @@ def print_plan(document: dict[str, Any]) -> None:
         f"({duration(document['core_seconds'])} of work), from a few timed steps on this machine.",
         soft_wrap=True,
     )
+
+
+def print_tables(tables: Mapping[str, Any]) -> None:
+    """A result's tables."""
+    for title, each in tables.items():
+        table = Table(title=title, box=None, padding=(0, 2), title_justify="left")
+        for name in each["header"]:
+            table.add_column(name)
+        for row in each["rows"]:
+            table.add_row(*row)
+        console.out.print(table)

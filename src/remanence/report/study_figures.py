@@ -145,7 +145,8 @@ def lines_figure(lines: Mapping[str, Mapping[str, Sequence[float]]], quantity: s
             for x, each in enumerate(places.values()):
                 axes.plot([x] * len(each), each, marker, color=colour, ms=4, alpha=0.4)
             axes.set_xticks(range(len(places)), list(places), fontsize=9)
-        axes.set_ylim(top=1.02)
+        lowest = min(min(each) for places in lines.values() for each in places.values())
+        axes.set_ylim(min(0.9, lowest - 0.05), 1.02)
         axes.set_ylabel(quantity)
         axes.set_xlabel("assumed σ of the two rankings compared")
         axes.legend(fontsize=9)

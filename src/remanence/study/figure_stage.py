@@ -39,7 +39,7 @@ def figure_stage(study: Study) -> Stage:
         "figure": study.figure,
         "figure_version": kind.version,
         "claim": study.claim,
-        "audit": plain(study.audit),
+        "audit": {key: plain(study.audit)[key] for key in ("metrics", "tolerance", "stay", "subsets")},
         "score": plain(study.score),
         "data": {"source": study.data.source, "train": study.data.train, "test": study.data.test},
         "roles": [role for role, _ in wanted],

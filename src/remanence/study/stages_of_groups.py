@@ -96,7 +96,7 @@ def _estimate(
     estimate: int,
     params: Params,
 ) -> dict[str, float]:
-    """The paper's form from a random half of the batches, the coupled one by other draws; its upper bound draws nothing."""
+    """The paper's form from a random half of the batches, the coupled one by other draws, its upper bound by none."""
     steps, own, batches = grams["steps"], grams[f"set-{i}"], grams[f"batches-{i}"]
     common = {"steps": steps, "mechanism": mechanism, "alpha": params["alpha"], "sigma": sigma}
     rng = np.random.default_rng((estimate, i))
