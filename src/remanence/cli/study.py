@@ -108,6 +108,7 @@ def run(
         Print one JSON document, with the counts computed, reused and failed.
     """
     from remanence.cli.study_view import LiveStages, tally_document
+    from remanence.study.running import run_planned
 
     planned, place = planned_studies(studies, preset, set_, store, data_dir)
     count = (os.cpu_count() or 1) if workers is None else workers

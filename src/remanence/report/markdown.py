@@ -104,8 +104,8 @@ def _origin(study: Described, origin: Origin, folder: str, figures: Sequence[str
             f"```sh\n{origin.command}\n```",
             "",
             f"Preset `{study.preset}`, {study.seeds} seeds, {origin.stages} stages (shared with other studies where "
-            f"they ask the same), {origin.core_seconds:,.0f} s of work, each stage on one core; finished {origin.finished}; "
-            f"Remanence {origin.version}; {'; '.join(origin.machines)}.",
+            f"they ask the same), {origin.core_seconds:,.0f} s of work, each stage on one core; finished "
+            f"{origin.finished}; Remanence {origin.version}; {'; '.join(origin.machines)}.",
             "",
             f"Figures: {files}. Numbers: [results.csv]({folder}/results.csv).",
             "",
