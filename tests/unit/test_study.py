@@ -17,9 +17,9 @@ import pytest
 
 from remanence.errors import RemanenceError, RunFolderError
 from remanence.storage import Draft, Folder
-from remanence.study import Stage, StageKind, Store, Watcher, in_order, run_stages
+from remanence.study import Stage, StageKind, Store, compute_stages, in_order, run_stages
 from remanence.study.ledger import Ledger
-from remanence.study.worker import Outcome
+from remanence.study.processes import Processes
 
 
 def _add(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
@@ -61,17 +61,6 @@ def _slow(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> 
     _add(draft, params, inputs)
 
 
-class Seen(Watcher):
-    """Remembers which stages ended well."""
-
-    def __init__(self) -> None:
-        self.ended_well: list[str] = []
-
-    def ended(self, stage: Stage, outcome: Outcome, *, again: bool) -> None:
-        if outcome.ending == "done":
-            self.ended_well.append(stage.key)
-
-
 ADD = StageKind("add", 1, _add)
 SLOW = StageKind("slow", 1, _slow)
 
@@ -102,9 +91,9 @@ def test_compute_once_then_reuse_and_redo_only_what_is_gone_or_broken(tmp_path: 
     assert store.get(three).document("value")["value"] == 112
     assert run_stages([three], store, workers=2).computed == 0
     (store.path(two) / "value.json").write_text("{}")
-    again = Seen()
-    tally = run_stages([three], store, workers=2, watcher=again)
-    assert again.ended_well == [two.key, three.key], "what was broken, and what depends on it, only"
+    redone: list[str] = []
+    tally = run_stages([three], store, workers=2, on_done=lambda stage: redone.append(stage.key))
+    assert redone == [two.key, three.key], "what was broken, and what depends on it, only"
     assert (tally.computed, tally.reused) == (2, 1)
     assert store.get(one).document("value")["value"] == 1
 
@@ -133,20 +122,20 @@ def test_a_failing_stage_says_why_and_keeps_what_was_done(tmp_path: Path) -> Non
     store, good = Store(tmp_path), Stage(ADD, {"value": 1})
     bad = Stage(StageKind("bad", 1, _fail), {}, (good,))
     after, aside = Stage(ADD, {"value": 2}, (bad,)), Stage(ADD, {"value": 3})
-    tally = run_stages([after, aside], store, workers=1)
+    tally = compute_stages([after, aside], store, Processes(store.root, 1))
     assert (tally.computed, tally.blocked) == (2, 1)
     assert [failure.stage.key for failure in tally.failures] == [bad.key]
     assert "RemanenceError: this stage cannot work" in Path(tally.failures[0].log).read_text()
     assert store.holds(good)
     assert store.holds(aside), "what does not depend on it goes on"
     with pytest.raises(RemanenceError, match="cannot work"):
-        tally.raise_failure()
+        run_stages([after], store, workers=1)
 
 
 def test_a_stage_that_always_kills_its_worker_is_given_up(tmp_path: Path) -> None:
     store = Store(tmp_path)
     deadly, harmless = Stage(StageKind("deadly", 1, _die), {}), Stage(ADD, {"value": 3})
-    tally = run_stages([deadly, harmless], store, workers=2)
+    tally = compute_stages([deadly, harmless], store, Processes(store.root, 2))
     assert tally.computed == 1
     assert "killed" in tally.failures[0].sentence
     assert "tried 3 times" in tally.failures[0].sentence

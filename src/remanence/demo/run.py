@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,8 +18,7 @@ from remanence.errors import InputError, RunFolderError
 from remanence.report import human
 from remanence.storage import atomic
 from remanence.storage.lock import exclusive
-from remanence.study import Stage, Store, Watcher, run_stages
-from remanence.study.worker import Outcome as StageOutcome
+from remanence.study import Stage, Store, run_stages
 
 _MARK = "remanence-demo.json"
 
@@ -70,12 +69,19 @@ def run_demo(
         half_written = store.sweep()
         graph = build_graph(settings)
 
-        def announce(reused: int, todo: int) -> None:
+        def announce(reused: list[Stage], todo: list[Stage]) -> None:
             if reused or half_written:
-                note(_found(out, reused, todo, half_written))
+                note(_found(out, len(reused), len(todo), half_written))
+            bar.append(progress.add_task("Training and unlearning", total=sum(stage.cost for stage in todo)))
 
-        tally = run_stages(graph.goals(), store, workers=workers, watcher=_Bar(progress, announce))
-        tally.raise_failure()
+        bar: list[Any] = []
+        tally = run_stages(
+            graph.goals(),
+            store,
+            workers=workers,
+            on_start=announce,
+            on_done=lambda stage: progress.advance(bar[0], stage.cost),
+        )
         results = collect_results(settings, graph, store)
         seconds = time.perf_counter() - started
         results["run"] = {
@@ -88,25 +94,6 @@ def run_demo(
         atomic.write_text(out / "results.json", json.dumps(results, indent=2, allow_nan=False) + "\n")
         write_page(out, results, graph, store, command=settings.command())
     return Outcome(results, _summary(results, out))
-
-
-class _Bar(Watcher):
-    """One bar for all stages."""
-
-    def __init__(self, progress: ProgressBar, announce: Callable[[int, int], None]) -> None:
-        self._progress, self._announce = progress, announce
-        self._task: Any = None
-
-    def begin(self, reused: Sequence[Stage], todo: Sequence[Stage]) -> None:
-        """Say what was found, and begin the bar."""
-        self._announce(len(reused), len(todo))
-        total = sum(stage.cost for stage in todo)
-        self._task = self._progress.add_task("Training and unlearning", total=total)
-
-    def ended(self, stage: Stage, outcome: StageOutcome, *, again: bool) -> None:
-        """Move it."""
-        if not again:
-            self._progress.advance(self._task, stage.cost)
 
 
 def _claim(out: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,16 @@ class RayCluster:
         if workers < 1:
             raise InputError(f"`workers` must be at least 1; got {workers}.")
         self.slots, self.local, self._root = workers, address is None, root.resolve()
-        self._ray = _begin(workers, address)
-        self._task = self._ray.remote(num_cpus=1, max_retries=0)(_attempt)
+        self._address = address
+        self._ray: Any = None  # started with the first stage: a finished study needs no cluster
+        self._task: Any = None
         self._running: dict[Any, Stage] = {}
 
     def start(self, stage: Stage) -> None:
         """Submit a stage."""
+        if self._ray is None:
+            self._ray = _begin(self.slots, self._address)
+            self._task = self._ray.remote(num_cpus=1, max_retries=0)(_attempt)
         self._running[self._task.remote(self._root, stage)] = stage
 
     def wait(self, seconds: float) -> list[tuple[Stage, Outcome]]:
@@ -35,7 +40,8 @@ class RayCluster:
         """Leave the cluster; a local one ends."""
         for each in self._running if abandon else ():
             self._ray.cancel(each, force=True)
-        self._ray.shutdown()
+        if self._ray is not None:
+            self._ray.shutdown()
 
     def _outcome(self, reference: Any) -> Outcome:
         try:
@@ -47,6 +53,7 @@ class RayCluster:
 
 def _begin(workers: int, address: str | None) -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         import ray
     except ImportError:
@@ -57,17 +64,25 @@ def _begin(workers: int, address: str | None) -> Any:
     options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     environment = {"env_vars": _environment()}
     try:
+        _knock(address)
         if address is None:
             ray.init(num_cpus=workers, include_dashboard=False, runtime_env=environment, **options)
         else:
             ray.init(address=address, runtime_env=environment, **options)
-    except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"The Ray cluster at {address or 'this machine'} cannot be reached ({reason}). "
             "Done work is kept; give another --address, or use --executor process."
         ) from None
     return ray
+
+
+def _knock(address: str | None) -> None:
+    """Is anybody there? Ray itself asks for half a minute."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def _environment() -> dict[str, str]:

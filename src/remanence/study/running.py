@@ -14,7 +14,7 @@ from remanence.storage.lock import exclusive
 from remanence.study.checking import check
 from remanence.study.executors import make_executor
 from remanence.study.figure_stage import figure_stage
-from remanence.study.scheduler import Tally, Watcher, run_stages
+from remanence.study.scheduler import Tally, Watcher, compute_stages
 from remanence.study.settings import Study
 from remanence.study.stages import Stage
 from remanence.study.store import Store
@@ -70,9 +70,8 @@ def run_planned(
     with exclusive(store.root / ".lock", sentence):
         store.sweep()
         goals = [each.goal for each in planned]
-        _, todo = store.survey(goals)
-        made = make_executor(executor, store.root, workers=workers, address=address) if todo else None
-        tally = run_stages(goals, store, executor=made, workers=workers, watcher=watcher)
+        made = make_executor(executor, store.root, workers=workers, address=address)
+        tally = compute_stages(goals, store, made, watcher)
     return Ran(tally, time.perf_counter() - started)
 
 

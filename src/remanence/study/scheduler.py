@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from remanence.errors import RemanenceError
@@ -38,11 +38,6 @@ class Tally:
     failures: tuple[Failure, ...] = ()
     blocked: int = 0
     """Stages that could not begin because one they need failed."""
-
-    def raise_failure(self) -> None:
-        """Raise the first failure, if there is one."""
-        if self.failures:
-            raise RemanenceError(f"{self.failures[0].sentence} What was finished is kept.")
 
 
 class Watcher:
@@ -88,13 +83,8 @@ class _Progress:
         self.seconds[stage.kind.name] = self.seconds.get(stage.kind.name, 0.0) + seconds
 
 
-def run_stages(
-    goals: Sequence[Stage],
-    store: Store,
-    *,
-    workers: int = 1,
-    executor: Executor | None = None,
-    watcher: Watcher | None = None,
+def compute_stages(
+    goals: Sequence[Stage], store: Store, executor: Executor, watcher: Watcher | None = None
 ) -> Tally:
     """Make every artifact that is missing.
 
@@ -104,18 +94,14 @@ def run_stages(
     Args:
         goals: the stages wanted; what they need comes along.
         store: where artifacts are.
-        workers: how many processes, when no executor is given.
         executor: who computes; closed at the end.
         watcher: told how it goes.
     """
     watcher = watcher or Watcher()
     there, todo = store.survey(goals)
     watcher.begin(there, todo)
-    if not todo:
-        return Tally(0, len(there), {})
     store.discard(todo)  # what depends on something missing is made again
     progress = _Progress(list(todo), {stage.key for stage in there})
-    executor = executor or Processes(store.root, workers)
     try:
         _drive(progress, store, executor, watcher)
     except BaseException:
@@ -131,6 +117,46 @@ def run_stages(
         tuple(progress.failures),
         blocked=len(progress.waiting),
     )
+
+
+def run_stages(
+    goals: Sequence[Stage],
+    store: Store,
+    *,
+    workers: int,
+    on_start: Callable[[list[Stage], list[Stage]], None] = lambda reused, todo: None,
+    on_done: Callable[[Stage], None] = lambda stage: None,
+) -> Tally:
+    """`compute_stages` on processes of this machine; a failure is raised, after all that could be done was done.
+
+    Args:
+        goals: the stages wanted; what they need comes along.
+        store: where artifacts are.
+        workers: how many processes, one thread each.
+        on_start: told once which stages are already there and which are to be computed.
+        on_done: told after each computed stage.
+    """
+    tally = compute_stages(goals, store, Processes(store.root, workers), _Calls(on_start, on_done))
+    if tally.failures:
+        raise RemanenceError(f"{tally.failures[0].sentence} What was finished is kept.")
+    return tally
+
+
+@dataclass(frozen=True)
+class _Calls(Watcher):
+    """Two functions as a watcher."""
+
+    on_start: Callable[[list[Stage], list[Stage]], None]
+    on_done: Callable[[Stage], None]
+
+    def begin(self, reused: Sequence[Stage], todo: Sequence[Stage]) -> None:
+        """Hand on."""
+        self.on_start(list(reused), list(todo))
+
+    def ended(self, stage: Stage, outcome: Outcome, *, again: bool) -> None:
+        """Hand on what went well."""
+        if outcome.ending == "done":
+            self.on_done(stage)
 
 
 def _drive(progress: _Progress, store: Store, executor: Executor, watcher: Watcher) -> None:
