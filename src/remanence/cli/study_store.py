@@ -154,7 +154,7 @@ def clean(
     dry_run:
         Only say what would go.
     """
-    from remanence.errors import DataError
+    from remanence.errors import InputError
     from remanence.study.catalog import shipped
     from remanence.study.tidying import clean as remove
 
@@ -162,7 +162,7 @@ def clean(
     others: list[Planned] = []
     for path in shipped() if planned else ():
         if path.stem not in {each.study.name for each in planned}:
-            with contextlib.suppress(DataError):  # data that are not here have no artifacts here either
+            with contextlib.suppress(InputError):  # what cannot be planned here has no artifacts here either
                 others += planned_studies([str(path)], preset, set_, store, data_dir)[0]
     going = remove(place, planned, others, really=not dry_run)
     word = "would go" if dry_run else "removed"

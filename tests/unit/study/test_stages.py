@@ -197,7 +197,7 @@ def test_kills_at_random_moments_change_nothing(tmp_path: Path) -> None:
         import sys
         from pathlib import Path
         sys.path.insert(0, {str(Path(__file__).parent)!r})
-        import test_study as here
+        import test_stages as here
         from remanence.study import Store, run_stages
         if __name__ == "__main__":
             run_stages(here.slow_graph(), Store(Path({str(tmp_path / "noisy")!r})), workers=2)
@@ -205,7 +205,7 @@ def test_kills_at_random_moments_change_nothing(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(code)
     rng = random.Random(0)
-    for _ in range(4):
+    for _ in range(3):
         with subprocess.Popen([sys.executable, str(script)], start_new_session=True) as run:
             time.sleep(rng.uniform(2.0, 6.0))
             run.kill()
