@@ -43,7 +43,22 @@ Start here: `remanence demo`""",
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
-_COMMANDS = (demo, data, train, trace, diff, score, select, tune, unlearn, audit, barrier, bound, certify, study)
+_COMMANDS = (
+    demo,
+    data,
+    train,
+    trace,
+    diff,
+    score,
+    select,
+    tune,
+    unlearn,
+    audit,
+    barrier,
+    bound,
+    certify,
+    study,
+)
 for command in _COMMANDS:
     app.command(command)
 

@@ -14,6 +14,7 @@ from remanence.study.settings import Study, plain
 from remanence.study.stages import Stage
 from remanence.study.stages_of_choice import FORGET, RANKS, SCORE
 from remanence.study.stages_of_groups import GRAMS, GROUP
+from remanence.study.stages_of_landscape import BARRIER
 from remanence.study.stages_of_training import ORACLE, TRAIN
 from remanence.study.stages_of_unlearning import MEASURE, TUNE, TUNED_ON, UNLEARN
 
@@ -100,14 +101,9 @@ class Graph:
         cost = self._pass() * (train.recipe.epochs + 0.9 * train.record)
         return Stage(TRAIN, params, cost=cost, title=f"seed {seed}")
 
-    def poisoned(self, seed: int, sets: list[Choice]) -> Stage:
+    def poisoned(self, seed: int, sets: tuple[Choice, ...]) -> Stage:
         """A training run on data in which these forget sets carry noise."""
-        params = self.setting | {
-            "seed": seed,
-            "record": 0,
-            "placement": self.study.train.placement,
-            "poison": self.study.audit.poison_variance,
-        }
+        params = self.setting | {"seed": seed, "record": 0, "placement": "even", "poison": self._poison()}
         needs = tuple(self.forget(each) for each in sets)
         return Stage(TRAIN, params, needs, self._epochs(), title=f"poisoned, seed {seed}")
 
@@ -135,37 +131,49 @@ class Graph:
 
     def measured_oracle(self, choice: Choice, replicate: int) -> Stage:
         """What an oracle's metrics are."""
-        params = self._of_model() | {"metrics": list(CURVES), "seed": replicate}
+        params = self._of_model() | {
+            "metrics": list(CURVES),
+            "seed": replicate,
+            "sample": self.study.unlearn.sample,
+        }
         needs = (self.oracle(choice, replicate), self.forget(choice))
         return Stage(MEASURE, params, needs, self._pass() * _FORWARD, f"{choice.label}, {replicate}")
 
     def unlearned(
-        self, choice: Choice, seed: int, method: str, *, learning_rate: float | None = None, epochs: int = 0
+        self,
+        choice: Choice,
+        seed: int,
+        method: str,
+        *,
+        learning_rate: float | None = None,
+        epochs: int = 0,
+        poisoned: tuple[Choice, ...] = (),
     ) -> Stage:
-        """An unlearning run; with no learning rate given, the tuned one."""
+        """An unlearning run; with no learning rate given, the tuned one; from a poisoned model, timed by `gus` too."""
         unlearn, tuned = self.study.unlearn, learning_rate is None and bool(self.study.tune.learning_rates)
-        rate = None if tuned else learning_rate or unlearn.learning_rate
         params = self.setting | {
             "method": method,
             "options": dict(unlearn.options.get(method, {})),
             "epochs": epochs or unlearn.epochs,
             "every": unlearn.every,
-            "learning_rate": rate,
-            "metrics": list(CURVES),
+            "sample": unlearn.sample,
+            "learning_rate": None if tuned else learning_rate or unlearn.learning_rate,
+            "metrics": [*CURVES, *(("gus",) if poisoned else ())],
             "seed": seed,
-            "poison": None,
+            "poison": self._poison() if poisoned else None,
         }
-        needs: tuple[Stage, ...] = (self.train(seed), self.forget(choice))
-        if tuned:
-            needs += (self.tuned(method),)
-        passes = params["epochs"] * (1 + _FORWARD * self._watched() / unlearn.every)
-        return Stage(UNLEARN, params, needs, self._pass() * passes, f"{method}, {choice.label}, seed {seed}")
+        start = self.poisoned(seed, poisoned) if poisoned else self.train(seed)
+        needs = (start, self.forget(choice), *((self.tuned(method),) if tuned else ()))
+        needs += tuple(self.forget(each) for each in poisoned)
+        passes = params["epochs"] * (1 + _FORWARD * self._watched(choice) / unlearn.every)
+        words = f"{method}, {choice.label}, seed {seed}" + (", poisoned" if poisoned else "")
+        return Stage(UNLEARN, params, needs, self._pass() * passes, words)
 
     def tuned(self, method: str) -> Stage:
         """The learning rate for a method, chosen on a random forget set."""
         tune = self.study.tune
         choice = Choice("random", self.size(tune.size))
-        oracles = [self.measured_oracle(choice, each) for each in range(self.study.audit.oracles)]
+        oracles = [self.measured_oracle(choice, each) for each in range(tune.oracles)]
         trials = [
             self.unlearned(choice, seed, method, learning_rate=rate, epochs=tune.epochs)
             for seed in range(tune.seeds)
@@ -178,6 +186,18 @@ class Graph:
         """The privacy losses of a training run at several noise levels."""
         params = {"alpha": self.study.score.alpha, "sigmas": list(self.study.score.sigmas)}
         return Stage(RANKS, params, (self.train(seed),), cost=1.0, title=f"seed {seed}")
+
+    def barrier(self, a: Stage, b: Stage, choice: Choice, title: str) -> Stage:
+        """The loss barrier between two models."""
+        audit = self.study.audit
+        params = self._of_model() | {
+            "points": audit.points,
+            "subsets": list(audit.subsets),
+            "examples": audit.barrier_examples,
+        }
+        seen = min(audit.barrier_examples or self._pass(), self._pass())
+        cost = (audit.points + 6) * seen * (1 + len(audit.subsets)) * _FORWARD
+        return Stage(BARRIER, params, (a, b, self.forget(choice)), cost, title)
 
     def group(self, choices: list[Choice]) -> Stage:
         """Estimates of the group loss of each of these forget sets."""
@@ -212,5 +232,11 @@ class Graph:
     def _epochs(self) -> float:
         return self._pass() * self.study.train.recipe.epochs
 
-    def _watched(self) -> float:
-        return 1 + len(self.examples[1]) / len(self.examples[0])
+    def _watched(self, choice: Choice) -> float:
+        """Examples that one measurement passes through the model, relative to the training set."""
+        train, test = (len(each) for each in self.examples)
+        most = self.study.unlearn.sample or max(train, test)
+        return (choice.size + min(train - choice.size, most) + min(test, most)) / train
+
+    def _poison(self) -> dict[str, Any]:
+        return {"variance": self.study.audit.poison_variance, "size": self.study.audit.poison_size}

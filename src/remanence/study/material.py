@@ -83,10 +83,19 @@ def forget_set_of(folder: Folder) -> ForgetSet:
 
 def poison_of(params: Params, train: Examples, sets: Inputs) -> Poison | None:
     """The noise on these forget sets' inputs, if the stage asks for some; the same wherever it is asked for."""
-    if params.get("poison") is None:
+    asked = params.get("poison")
+    if asked is None:
         return None
-    ids: Ids = as_ids(np.unique(np.concatenate([forget_set_of(each).ids for each in sets])))
-    return draw_poison(train, ids, variance=params["poison"], seed=_DRAW)
+    chosen = [_some_ids(forget_set_of(each).ids, asked["size"]) for each in sets]
+    ids: Ids = as_ids(np.unique(np.concatenate(chosen)))
+    return draw_poison(train, ids, variance=asked["variance"], seed=_DRAW)
+
+
+def _some_ids(ids: Ids, size: int) -> Ids:
+    """At most so many of a set, all when 0."""
+    if not size or len(ids) <= size:
+        return ids
+    return ids[np.sort(np.random.default_rng(_DRAW).choice(len(ids), size, replace=False))]
 
 
 def split_of(params: Params, forget: Folder, poison: Poison | None = None) -> Split:

@@ -87,6 +87,7 @@ class UnlearnSettings:
         methods: names of unlearning methods.
         epochs: passes over the retain set.
         every: epochs between two measurements.
+        sample: measure on at most so many retain and test examples, on all when 0; the forget set is always whole.
         learning_rate: when it is not tuned.
         options: further hyperparameters, a table for each method.
     """
@@ -94,6 +95,7 @@ class UnlearnSettings:
     methods: tuple[str, ...] = ("finetune",)
     epochs: int = 25
     every: float = 1.0
+    sample: int = 0
     learning_rate: float = 0.01
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -112,12 +114,14 @@ class TuneSettings:
         epochs: how long each is tried.
         size: of the random forget set, as in `forget.sizes`.
         seeds: on how many training runs each is tried.
+        oracles: models trained without the random set.
     """
 
     learning_rates: tuple[float, ...] = ()
     epochs: int = 10
     size: float = 0.1
     seeds: int = 1
+    oracles: int = 2
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,8 @@ class AuditSettings:
         tolerance: how near the oracles' mean counts as there.
         stay: for how many measurements it must hold.
         poison_variance: of the noise that `gus` looks for.
+        poison_size: examples of each forget set that carry it; all when 0.
+        poison_together: train one poisoned model for all forget sets instead of one for each.
         points: of the line between two models on which a barrier is sought.
         subsets: on which data barriers are measured.
         barrier_examples: of each subset, and of the training data for BatchNorm, at most so many; all when 0.
@@ -140,6 +146,8 @@ class AuditSettings:
     tolerance: float = 0.05
     stay: int = 2
     poison_variance: float = 0.062
+    poison_size: int = 0
+    poison_together: bool = False
     points: int = 25
     subsets: tuple[str, ...] = ("test",)
     barrier_examples: int = 0

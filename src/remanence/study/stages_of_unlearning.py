@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
+from remanence.audit import METRICS, Context, Evaluation, evaluate
+from remanence.data import Split
 from remanence.errors import NumericalError
 from remanence.storage import Draft, Folder
 from remanence.study.material import (
@@ -21,7 +22,8 @@ from remanence.study.material import (
 )
 from remanence.study.stages import StageKind
 from remanence.training import write_weights
-from remanence.trials import LearningRateTrial, choose_learning_rate, measure
+from remanence.trials import LearningRateTrial, choose_learning_rate
+from remanence.trials.schedule import sampled
 from remanence.types import Measurement
 from remanence.unlearning import METHODS, Method
 
@@ -31,37 +33,53 @@ TUNED_ON = ("mia", "test")
 
 def _measure(draft: Draft, params: Params, inputs: Inputs) -> None:
     """Inputs: a model, a forget set."""
-    split = split_of(params, inputs[1])
+    split = _watched(split_of(params, inputs[1]), params)
     model = model_from(inputs[0], params, split.train)
-    _write_rows(draft, measure(model, split, params["metrics"], step=0, seed=params["seed"]))
+    draft.rows("measurements", _rows(evaluate(model, split), params, step=0))
 
 
 def _unlearn(draft: Draft, params: Params, inputs: Inputs) -> None:
     """Inputs: a model, a forget set, then the tuned learning rate where there is one, then the sets poisoned."""
     tuned = 1 if params["learning_rate"] is None else 0
+    rate = inputs[2].document("choice")["learning_rate"] if tuned else params["learning_rate"]
     train, _ = examples_of(params)
     poison = poison_of(params, train, inputs[2 + tuned :])
     split = split_of(params, inputs[1], poison)
     model = model_from(inputs[0], params, split.train)
-    rate = inputs[2].document("choice")["learning_rate"] if tuned else params["learning_rate"]
-    method = _method(params, rate)
-    metrics, seed = params["metrics"], params["seed"]
-    rows = measure(model, split, metrics, step=0, seed=seed)
+    watched, context = (
+        _watched(split, params),
+        Context(poison=poison, clean=None if poison is None else train),
+    )
     steps_per_epoch = recipe_of(params).steps_per_epoch(len(split.retain))
     every, last = max(1, round(params["every"] * steps_per_epoch)), params["epochs"] * steps_per_epoch
+    rows = _rows(evaluate(model, watched, context), params, step=0)
     diverged: str | None = None
     try:
-        for step in method(model, split, seed=seed):
+        for step in _method(params, rate)(model, split, seed=params["seed"]):
             if step % every == 0 or step == last:
-                rows += measure(model, split, metrics, step=step, seed=seed)
+                rows += _rows(evaluate(model, watched, context), params, step=step)
     except NumericalError as error:
         diverged = str(error)
     if diverged is None:
         write_weights(draft, model)
-    _write_rows(draft, rows)
-    draft.document(
-        "unlearning", {"steps_per_epoch": steps_per_epoch, "learning_rate": rate, "diverged": diverged}
-    )
+    draft.rows("measurements", rows)
+    facts = {"steps_per_epoch": steps_per_epoch, "learning_rate": rate, "diverged": diverged}
+    poisoned = 0 if poison is None else int(np.isin(split.forget.ids, poison.ids).sum())
+    draft.document("unlearning", facts | {"poisoned": poisoned})
+
+
+def _watched(split: Split, params: Params) -> Split:
+    """What is measured on: the forget set, and a sample of the rest where that is enough."""
+    return sampled(split, params["sample"], seed=0) if params["sample"] else split
+
+
+def _rows(evaluation: Evaluation, params: Params, step: int) -> list[dict[str, Any]]:
+    assert evaluation.split is not None  # `evaluate` gives it
+    subset = evaluation.split.forget_set.name
+    return [
+        asdict(Measurement(name, subset, METRICS[name](evaluation), step, params["seed"]))
+        for name in params["metrics"]
+    ]
 
 
 def _method(params: Params, learning_rate: float) -> Method:
@@ -99,14 +117,6 @@ def _tune(draft: Draft, params: Params, inputs: Inputs) -> None:
 def values(folder: Folder, metric: str) -> list[float]:
     """One metric's measurements in an artifact, in the order of their steps."""
     return [row["value"] for row in folder.rows("measurements") if row["metric"] == metric]
-
-
-def _write_rows(draft: Draft, rows: Iterable[Measurement]) -> None:
-    draft.rows("measurements", (_row(each) for each in rows))
-
-
-def _row(measurement: Measurement) -> dict[str, Any]:
-    return asdict(measurement)
 
 
 MEASURE = StageKind("measure", 1, _measure)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remanence.study.figures import (
+    barriers,
     curves,
     group_loss,
     hardest,
@@ -43,5 +44,6 @@ FIGURES: dict[str, FigureKind] = {
     "proxies": FigureKind(proxies.wanted, proxies.make),
     "rankings": FigureKind(rankings.wanted, rankings.make),
     "pictures": FigureKind(pictures.wanted, pictures.make),
+    "barriers": FigureKind(barriers.wanted, barriers.make),
     "group": FigureKind(group_loss.wanted, group_loss.make),
 }
