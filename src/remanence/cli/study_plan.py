@@ -39,10 +39,12 @@ def planned_studies(
 
 def export_to(planned: Sequence[Planned], store: Store, out: Path, overrides: Sequence[str] | None) -> None:
     """Write pages, figures and tables."""
-    from remanence.study.export import export_study
+    from remanence.study.export import export_study, write_overview
 
     for each in planned:
         console.note(f"Written: {export_study(each, store, out, overrides or ())}")
+    if len(planned) > 1:
+        console.note(f"Written: {write_overview(planned, store, out)}")
 
 
 def result_document(planned: Planned, store: Store) -> dict[str, Any]:

@@ -79,6 +79,30 @@ def result_page(
     return "\n\n".join(parts) + "\n"
 
 
+def overview_page(studies: Sequence[tuple[str, Described, Sequence[Mapping[str, str]]]]) -> str:
+    """All studies in one table: which claims agree, which do not, which cannot be told."""
+    rows = [
+        (
+            f"[{study.title}]({name}.md)",
+            f"`{study.preset}`, {study.seeds} seeds",
+            *(str(sum(each["agreement"] == word for each in verdicts)) for word in _MARKS),
+        )
+        for name, study, verdicts in studies
+    ]
+    header = ("study", "settings", "claims that agree", "that do not", "undecided")
+    return (
+        "\n\n".join(
+            [
+                "# The paper's figures, made here",
+                "Every figure comes from one file in `studies/` and one command, which its page names. Verdicts are computed "
+                "from the numbers by the rules on the pages; a claim that does not reproduce at this size is counted as such.",
+                _table(header, rows),
+            ]
+        )
+        + "\n"
+    )
+
+
 def _verdicts(verdicts: Sequence[Mapping[str, str]]) -> str:
     rows = [(each["claim"], each["saw"], _MARKS[each["agreement"]]) for each in verdicts]
     rules = list(dict.fromkeys(each["rule"] for each in verdicts if each["rule"]))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from remanence.errors import InputError
-from remanence.report.markdown import result_page
+from remanence.report.markdown import overview_page, result_page
 from remanence.storage import Folder, atomic
 from remanence.study.facts import facts_of
 from remanence.study.running import Planned, result_of
@@ -38,6 +38,13 @@ def export_study(planned: Planned, store: Store, out: Path, overrides: Sequence[
     page = result_page(planned.study, document, facts_of(planned, store, overrides), name, figures)
     atomic.write_text(out / f"{name}.md", page)
     return out / f"{name}.md"
+
+
+def write_overview(planned: Sequence[Planned], store: Store, out: Path) -> Path:
+    """Write OUT/studies.md: every study with what became of its claims; return its path."""
+    rows = [(each.study.name, each.study, finished(each, store)[1]["verdicts"]) for each in planned]
+    atomic.write_text(out / "studies.md", overview_page(rows))
+    return out / "studies.md"
 
 
 def finished(planned: Planned, store: Store) -> tuple[Folder, dict[str, Any]]:
