@@ -1,7 +1,7 @@
 """Two workers against one on a study of equal stages, and kills at random moments against an undisturbed run.
 
-Prints one JSON line for each question asked. Both numbers of the ratio come from one run on one machine; a machine that is
-busy with something else gives a ratio that says nothing, so its load is printed beside it.
+Prints one JSON line for each question asked. Both numbers of the ratio come from one run on one machine; a machine that
+is busy with something else gives a ratio that says nothing, so its load is printed beside it.
 """
 
 import argparse

@@ -94,8 +94,9 @@ def overview_page(studies: Sequence[tuple[str, Described, Sequence[Mapping[str, 
         "\n\n".join(
             [
                 "# The paper's figures, made here",
-                "Every figure comes from one file in `studies/` and one command, which its page names. Verdicts are computed "
-                "from the numbers by the rules on the pages; a claim that does not reproduce at this size is counted as such.",
+                "Every figure comes from one file in `studies/` and one command, which its page names. Verdicts are "
+                "computed from the numbers by the rules on the pages; a claim that does not reproduce at this size is "
+                "counted as such.",
                 _table(header, rows),
             ]
         )

@@ -137,10 +137,11 @@ def test_figures_share_their_stages() -> None:
 
     times = keys("time-to-unlearn", "train"), keys("time-to-unlearn", "oracle")
     assert keys("curves", "oracle") == times[1]
-    assert keys("curves", "unlearn") == keys("time-to-unlearn", "unlearn")
-    assert keys("proxies", "train") == times[0]
+    assert keys("curves", "unlearn") < keys("time-to-unlearn", "unlearn"), "which has the poisoned ones too"
+    assert keys("proxies", "train") < times[0]
     assert keys("hardest", "oracle") & times[1], "the highest band is the hardest so many"
-    assert keys("forget-set-sizes", "oracle") > times[1] - {""}
+    assert keys("forget-set-sizes", "oracle") > times[1]
+    assert keys("loss-barriers", "oracle") <= times[1]
 
 
 def test_the_outer_bands_are_the_easiest_and_the_hardest() -> None:
