@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-data test-adapters test-kills lint format bench bench-accounting bench-audit bench-methods bench-norms bench-recorder peers docs clean
+.PHONY: help demo test test-data test-adapters test-kills test-ray lint format bench bench-accounting bench-audit bench-methods bench-norms bench-recorder bench-study peers docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -44,6 +44,17 @@ test-adapters: $(VENV)-adapters/.done ## the Lightning and Hugging Face callback
 bench-methods: $(VENV)/.core ## time to unlearn of every method, easiest against hardest digits; a quarter of an hour on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/methods.py
 
+$(VENV)/.ray: $(VENV)/.dev
+	@echo "Installing Ray (257 MB)"
+	$(INSTALL) '.[ray]'
+	@touch $@
+
+test-ray: $(VENV)/.ray ## studies on a local Ray cluster: the same bits as on processes
+	$(BIN)/python -m pytest tests/ray
+
+bench-study: $(VENV)/.core ## two workers against one on equal stages, and ten kills against none; ten minutes on two cores
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/study.py --kills 10
+
 bench-recorder: $(VENV)/.dev ## what recording costs, and how few checkpoints are enough (an hour on one core)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/placement.py --work .bench/placement --out benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/recorder.py --out benchmarks/results
@@ -78,7 +89,7 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(INSTALL) '.[docs]'
 	@touch $@
 
-bench: bench-norms bench-accounting bench-recorder bench-methods bench-audit ## all benchmarks
+bench: bench-norms bench-accounting bench-recorder bench-methods bench-audit bench-study ## all benchmarks
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/zensical build --strict --clean

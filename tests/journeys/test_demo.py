@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from remanence.study import Store
+
 COMMAND = [sys.executable, "-m", "remanence", "demo"]
 
 
@@ -112,7 +114,7 @@ def test_a_killed_demo_goes_on_to_the_same_results(finished: Path, tmp_path: Pat
     """Start from half of the artifacts, kill the process that makes the rest, run again."""
     out = tmp_path / "out"
     shutil.copytree(finished, out)
-    for path in sorted((out / "stages").iterdir())[::3]:
+    for path in Store(out / "stages").artifacts()[::3]:
         shutil.rmtree(path)
     (out / "results.json").unlink()
     with subprocess.Popen([*COMMAND, "--quick", "--out", str(out)], stderr=subprocess.DEVNULL) as first:

@@ -23,6 +23,7 @@ from remanence.cli.demo import app as demo
 from remanence.cli.diff import app as diff
 from remanence.cli.score import app as score
 from remanence.cli.select import app as select
+from remanence.cli.study import app as study
 from remanence.cli.trace import app as trace
 from remanence.cli.train import app as train
 from remanence.cli.tune import app as tune
@@ -42,7 +43,22 @@ Start here: `remanence demo`""",
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
-_COMMANDS = (demo, data, train, trace, diff, score, select, tune, unlearn, audit, barrier, bound, certify)
+_COMMANDS = (
+    demo,
+    data,
+    train,
+    trace,
+    diff,
+    score,
+    select,
+    tune,
+    unlearn,
+    audit,
+    barrier,
+    bound,
+    certify,
+    study,
+)
 for command in _COMMANDS:
     app.command(command)
 

@@ -71,6 +71,22 @@ def save_svg(figure: Figure, path: Path) -> None:
     atomic.write_bytes(path, buffer.getvalue())
 
 
+_METADATA: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """The figure as PNG, SVG or PDF, by the path's ending; the same figure gives the same bytes."""
+    kind = path.suffix.removeprefix(".")
+    buffer = io.BytesIO()
+    with look():
+        figure.savefig(buffer, format=kind, metadata=_METADATA[kind])
+    atomic.write_bytes(path, buffer.getvalue())
+
+
 def save_png(figure: Figure, path: Path) -> None:
     """The figure as a picture file."""
     buffer = io.BytesIO()

@@ -39,12 +39,14 @@ class Stage:
         params: with which settings; JSON values only.
         needs: stages whose artifacts go in, in the order `compute` expects.
         cost: roughly how much work it is, relative to the others; only for telling the time left.
+        title: a few words for a person; not part of the question.
     """
 
     kind: StageKind
     params: Mapping[str, Any] = field(default_factory=dict)
     needs: tuple[Stage, ...] = ()
     cost: float = 1.0
+    title: str = ""
 
     @cached_property
     def key(self) -> str:

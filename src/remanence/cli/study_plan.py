@@ -1,0 +1,59 @@
+"""What every `remanence study` command begins with: which studies, which store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from remanence.cli import console
+
+if TYPE_CHECKING:
+    from remanence.study.running import Planned
+    from remanence.study.store import Store
+
+Flag = Annotated[bool, Parameter(negative="")]
+Set = Annotated[list[str] | None, Parameter(name="--set")]
+
+
+def planned_studies(
+    studies: Sequence[str],
+    preset: str,
+    overrides: Sequence[str] | None,
+    store: Path | None,
+    data_dir: Path | None,
+) -> tuple[list[Planned], Store]:
+    """Check the studies and lay out their stages; and the store, which need not exist yet."""
+    from remanence.study.catalog import load_study
+    from remanence.study.running import plan, store_folder
+    from remanence.study.store import Store
+
+    if data_dir is not None:
+        os.environ["REMANENCE_DATA"] = str(data_dir.expanduser().resolve())  # workers look there too
+    loaded = [load_study(name, preset, overrides or ()) for name in studies]
+    return [plan(each) for each in loaded], Store(store_folder(store))
+
+
+def export_to(planned: Sequence[Planned], store: Store, out: Path, overrides: Sequence[str] | None) -> None:
+    """Write pages, figures and tables."""
+    from remanence.study.export import export_study, write_overview
+
+    for each in planned:
+        console.note(f"Written: {export_study(each, store, out, overrides or ())}")
+    if len(planned) > 1:
+        console.note(f"Written: {write_overview(planned, store, out)}")
+
+
+def result_document(planned: Planned, store: Store) -> dict[str, Any]:
+    """What a study found, or that it has not been computed."""
+    from remanence.study.running import result_of
+
+    found = result_of(planned, store)
+    base = {"name": planned.study.name, "preset": planned.study.preset, "title": planned.study.title}
+    if found is None:
+        return base | {"artifact": None}
+    folder, document = found
+    return base | {"artifact": str(folder.path), "digest": folder.digest(), **document}

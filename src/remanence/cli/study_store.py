@@ -1,0 +1,171 @@
+"""`remanence study export | diff | clean`: what to do with a store's artifacts."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remanence.cli import console
+from remanence.cli.study_plan import Flag, Set, export_to, planned_studies
+
+if TYPE_CHECKING:
+    from remanence.study.running import Planned
+
+
+def export(
+    studies: list[str],
+    /,
+    *,
+    out: Path | None = None,
+    preset: str = "cpu",
+    set_: Set = None,
+    store: Path | None = None,
+    data_dir: Path | None = None,
+    tensorboard: Path | None = None,
+    mlflow: str | None = None,
+) -> None:
+    """Write finished studies for others: page, figures (PNG, SVG, PDF), LaTeX tables, measurements (CSV, Parquet).
+
+    Example:
+
+    `remanence study export time-to-unlearn proxies --preset cpu --out docs/results`
+
+    Parameters
+    ----------
+    studies:
+        Paths of study files, or names.
+    out:
+        A folder: OUT/NAME.md and OUT/NAME/ are written.
+    preset:
+        Which preset.
+    set_:
+        Changed settings, as they were run with.
+    store:
+        Where artifacts are kept.
+    data_dir:
+        Where data sets lie.
+    tensorboard:
+        Write the measurements as TensorBoard runs into this folder.
+    mlflow:
+        Log the measurements to this MLflow tracking address, sqlite:///runs.db say.
+    """
+    from remanence.errors import InputError
+    from remanence.study.sinks import to_mlflow, to_tensorboard
+
+    if out is None and tensorboard is None and mlflow is None:
+        raise InputError("Say where to write: --out, --tensorboard or --mlflow.")
+    planned, place = planned_studies(studies, preset, set_, store, data_dir)
+    if out is not None:
+        export_to(planned, place, out, set_)
+    for each in planned:
+        if tensorboard is not None:
+            console.note(f"{to_tensorboard(each, place, tensorboard)} runs written to {tensorboard}.")
+        if mlflow is not None:
+            console.note(f"{to_mlflow(each, place, mlflow)} runs logged to {mlflow}.")
+
+
+def diff(
+    studies: list[str],
+    /,
+    *,
+    other: Path,
+    preset: str = "cpu",
+    set_: Set = None,
+    store: Path | None = None,
+    data_dir: Path | None = None,
+    json: Flag = False,
+) -> None:
+    """Say whether two stores hold the same bits for some studies. Exit code 1 when they do not.
+
+    Example:
+
+    `remanence study diff time-to-unlearn --preset smoke --store here --other there`
+
+    Parameters
+    ----------
+    studies:
+        Paths of study files, or names.
+    other:
+        The other store.
+    preset:
+        Which preset.
+    set_:
+        Changed settings, as they were run with.
+    store:
+        One store.
+    data_dir:
+        Where data sets lie.
+    json:
+        Print one JSON document.
+    """
+    from dataclasses import asdict
+
+    from remanence.study.store import Store
+    from remanence.study.tidying import compare_stores
+
+    planned, place = planned_studies(studies, preset, set_, store, data_dir)
+    found = compare_stores(planned, place, Store(other))
+    identical = not (found.different or found.missing)
+    if json:
+        console.print_json({"identical": identical, **asdict(found)})
+    else:
+        for word, keys in (("differs", found.different), ("missing", found.missing)):
+            for key in keys:
+                console.out.print(f"{key}: {word}")
+        console.out.print(f"{found.same} artifacts bit-identical" if identical else f"{found.same} identical")
+    if not identical:
+        sys.exit(1)
+
+
+def clean(
+    studies: list[str] | None = None,
+    /,
+    *,
+    preset: str = "cpu",
+    set_: Set = None,
+    store: Path | None = None,
+    data_dir: Path | None = None,
+    dry_run: Flag = False,
+) -> None:
+    """Remove damaged artifacts and old logs, and what only the named studies need.
+
+    What another study that comes with the package shares, with the same preset, stays.
+
+    Example:
+
+    `remanence study clean --dry-run`
+
+    `remanence study clean vit-small --preset cpu`
+
+    Parameters
+    ----------
+    studies:
+        Studies whose own artifacts are no longer wanted.
+    preset:
+        Which preset.
+    set_:
+        Changed settings, as they were run with.
+    store:
+        Where artifacts are kept.
+    data_dir:
+        Where data sets lie.
+    dry_run:
+        Only say what would go.
+    """
+    from remanence.errors import InputError
+    from remanence.study.catalog import shipped
+    from remanence.study.tidying import clean as remove
+
+    planned, place = planned_studies(studies or [], preset, set_, store, data_dir)
+    others: list[Planned] = []
+    for path in shipped() if planned else ():
+        if path.stem not in {each.study.name for each in planned}:
+            with contextlib.suppress(InputError):  # what cannot be planned here has no artifacts here either
+                others += planned_studies([str(path)], preset, set_, store, data_dir)[0]
+    going = remove(place, planned, others, really=not dry_run)
+    word = "would go" if dry_run else "removed"
+    for path in going:
+        console.out.print(f"{path.name} {word}", markup=False)
+    console.out.print(f"{len(going)} pieces {word}")

@@ -1,0 +1,141 @@
+"""A study's page for the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+
+class Described(Protocol):
+    """What a page must know of a study."""
+
+    @property
+    def title(self) -> str:
+        """Its heading."""
+
+    @property
+    def claim(self) -> str:
+        """What the paper says."""
+
+    @property
+    def preset(self) -> str:
+        """Which settings were taken."""
+
+    @property
+    def seeds(self) -> int:
+        """Training runs."""
+
+
+class Origin(Protocol):
+    """How a result came about."""
+
+    @property
+    def command(self) -> str:
+        """What was typed."""
+
+    @property
+    def stages(self) -> int:
+        """How many pieces of work."""
+
+    @property
+    def core_seconds(self) -> float:
+        """Added up over processes."""
+
+    @property
+    def machines(self) -> Sequence[str]:
+        """Where."""
+
+    @property
+    def finished(self) -> str:
+        """When."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """By dotted names."""
+
+    @property
+    def version(self) -> str:
+        """Of Remanence."""
+
+
+_MARKS = {"agrees": "**agrees**", "disagrees": "**does not agree**", "undecided": "**undecided**"}
+
+
+def result_page(
+    study: Described, document: Mapping[str, Any], origin: Origin, folder: str, figures: Sequence[str]
+) -> str:
+    """Heading, claim beside finding, figure, tables, and how to make it again."""
+    parts = [
+        f"# {study.title}",
+        f"The paper: {study.claim}" if not study.claim.startswith("Not in the paper") else study.claim,
+        _verdicts(document["verdicts"]),
+        *(f"![{study.title}]({folder}/{name}.png)" for name in figures),
+        *(
+            f"## {title}\n\n{_table(each['header'], each['rows'])}"
+            for title, each in document["tables"].items()
+        ),
+        _origin(study, origin, folder, figures),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def overview_page(studies: Sequence[tuple[str, Described, Sequence[Mapping[str, str]]]]) -> str:
+    """All studies in one table: which claims agree, which do not, which cannot be told."""
+    rows = [
+        (
+            f"[{study.title}]({name}.md)",
+            f"`{study.preset}`, {study.seeds} seeds",
+            *(str(sum(each["agreement"] == word for each in verdicts)) for word in _MARKS),
+        )
+        for name, study, verdicts in studies
+    ]
+    header = ("study", "settings", "claims that agree", "that do not", "undecided")
+    return (
+        "\n\n".join(
+            [
+                "# The paper's figures, made here",
+                "Every figure comes from one file in `studies/` and one command, which its page names. Verdicts are "
+                "computed from the numbers by the rules on the pages; a claim that does not reproduce at this size is "
+                "counted as such.",
+                _table(header, rows),
+            ]
+        )
+        + "\n"
+    )
+
+
+def _verdicts(verdicts: Sequence[Mapping[str, str]]) -> str:
+    rows = [(each["claim"], each["saw"], _MARKS[each["agreement"]]) for each in verdicts]
+    rules = list(dict.fromkeys(each["rule"] for each in verdicts if each["rule"]))
+    table = _table(("claim", "what we saw", "verdict"), rows)
+    told = "\n".join(f"- {rule}" for rule in rules)
+    return f"{table}\n\nA verdict is computed from the numbers. The rule:\n\n{told}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _origin(study: Described, origin: Origin, folder: str, figures: Sequence[str]) -> str:
+    files = ", ".join(
+        f"[{name}.{kind}]({folder}/{name}.{kind})" for name in figures for kind in ("svg", "pdf")
+    )
+    settings = "\n".join(f"{key} = {value}" for key, value in origin.settings.items())
+    return "\n".join(
+        [
+            "## How it was made",
+            "",
+            f"```sh\n{origin.command}\n```",
+            "",
+            f"Preset `{study.preset}`, {study.seeds} seeds, {origin.stages} stages (shared with other studies where "
+            f"they ask the same), {origin.core_seconds:,.0f} s of work, each stage on one core; finished "
+            f"{origin.finished}; Remanence {origin.version}; {'; '.join(origin.machines)}.",
+            "",
+            f"Figures: {files}. Numbers: [results.csv]({folder}/results.csv).",
+            "",
+            "All settings:",
+            "",
+            f"```toml\n{settings}\n```",
+        ]
+    )

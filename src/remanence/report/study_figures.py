@@ -1,0 +1,223 @@
+"""Figures of studies: plain numbers in, a matplotlib figure out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter
+from numpy.typing import NDArray
+
+from remanence.report.drawing import SERIES, look, new_figure
+from remanence.trials import DurationSummary
+
+_MARKERS = "osD^vP"
+_HOLLOW = "not there by the end"
+
+
+@dataclass(frozen=True)
+class Point:
+    """Times to unlearn one forget set.
+
+    Args:
+        loss: its mean privacy loss.
+        summary: over seeds.
+        each: time of every seed, and whether it got there.
+    """
+
+    loss: float
+    summary: DurationSummary
+    each: Sequence[tuple[float, bool]]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a figure; `limit` is how long a run was watched."""
+
+    name: str
+    points: Sequence[Point]
+    limit: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric while unlearning one forget set: a line a seed, and what oracles have."""
+
+    name: str
+    epochs: Sequence[float]
+    lines: Sequence[Sequence[float]]
+    oracle: float
+
+
+def times_figure(series: Sequence[Series]) -> Figure:
+    """Mean time to unlearn against mean privacy loss, a dot a seed, hollow where it did not get there in time."""
+    with look():
+        figure = new_figure(7.0, 4.2)
+        axes = figure.subplots()
+        handles = []
+        for i, line in enumerate(series):
+            colour, marker = SERIES[i % len(SERIES)], _MARKERS[i % len(_MARKERS)]
+            losses = [point.loss for point in line.points]
+            means = [point.summary.mean for point in line.points]
+            spreads = [point.summary.sd for point in line.points]
+            axes.errorbar(losses, means, spreads, color=colour, marker=marker, ms=6, lw=1.5, capsize=3)
+            for point in line.points:
+                for value, reached in point.each:
+                    face = colour if reached else "white"
+                    axes.plot(point.loss, value, marker, mfc=face, mec=colour, ms=4, alpha=0.55, zorder=4)
+            handles.append(Line2D([], [], color=colour, marker=marker, label=line.name))
+        if any(not reached for line in series for point in line.points for _, reached in point.each):
+            handles.append(Line2D([], [], marker="o", mfc="white", mec="#555", ls="", label=_HOLLOW))
+        _log_axis(axes)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel("epochs to unlearn")
+        axes.legend(handles=handles, fontsize=9)
+        return figure
+
+
+def bars_figure(
+    panels: Mapping[str, Mapping[str, Sequence[Sequence[tuple[float, bool]]]]],
+    groups: Sequence[str],
+    quantity: str,
+) -> Figure:
+    """One panel a metric, a group of bars a size, a bar a score, a dot a seed."""
+    with look():
+        figure = new_figure(3.6 * len(panels) + 0.6, 3.9)
+        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for panel, (title, bars) in zip(axes, panels.items(), strict=True):
+            width = 0.8 / len(bars)
+            for i, (name, each) in enumerate(bars.items()):
+                colour = SERIES[i % len(SERIES)]
+                places = np.arange(len(groups)) + (i - (len(bars) - 1) / 2) * width
+                means = [np.mean([value for value, _ in seeds]) for seeds in each]
+                panel.bar(places, means, width * 0.9, color=colour, alpha=0.4, label=name.replace("_", " "))
+                for place, seeds in zip(places, each, strict=True):
+                    for value, reached in seeds:
+                        face = colour if reached else "white"
+                        panel.plot(place, value, "o", mfc=face, mec=colour, ms=4, zorder=4)
+            panel.set_xticks(range(len(groups)), groups, fontsize=9)
+            panel.set_title(title, fontsize=11)
+        axes[0].set_ylabel(quantity)
+        axes[0].legend(fontsize=8)
+        figure.supxlabel("hollow: not there by the end, so the bar is a lower bound", fontsize=9)
+        return figure
+
+
+def curves_figure(panels: Mapping[str, Sequence[Curve]]) -> Figure:
+    """One panel a metric; a line a forget set (mean of seeds, shaded between the extremes), its oracles dashed."""
+    with look():
+        columns = 2 if len(panels) > 1 else 1
+        rows = -(-len(panels) // columns)
+        figure = new_figure(7.4, 2.7 * rows + 0.4)
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for panel, (title, curves) in zip(axes, panels.items(), strict=False):
+            for curve, colour in zip(curves, SERIES, strict=False):
+                if len(curve.lines):
+                    lines = 100 * np.asarray(curve.lines)
+                    panel.plot(curve.epochs, lines.mean(axis=0), color=colour, lw=1.6, label=curve.name)
+                    panel.fill_between(
+                        curve.epochs, lines.min(axis=0), lines.max(axis=0), color=colour, alpha=0.15, lw=0
+                    )
+                panel.axhline(100 * curve.oracle, color=colour, ls="--", lw=0.9, alpha=0.8)
+            panel.set_title(title, fontsize=10)
+        for unused in axes[len(panels) :]:
+            unused.set_axis_off()
+        axes[0].legend(fontsize=8)
+        figure.supylabel("%", fontsize=10)
+        figure.supxlabel("epochs of unlearning (dashed: oracles, never trained on the set)", fontsize=9)
+        return figure
+
+
+def lines_figure(lines: Mapping[str, Mapping[str, Sequence[float]]], quantity: str) -> Figure:
+    """A line for each name over the same few places, a dot a seed."""
+    with look():
+        figure = new_figure(6.4, 3.4)
+        axes = figure.subplots()
+        for i, (name, places) in enumerate(lines.items()):
+            colour, marker = SERIES[(2 * i) % len(SERIES)], _MARKERS[i]
+            means = [float(np.mean(each)) for each in places.values()]
+            axes.plot(range(len(places)), means, marker + "-", color=colour, label=name)
+            for x, each in enumerate(places.values()):
+                axes.plot([x] * len(each), each, marker, color=colour, ms=4, alpha=0.4)
+            axes.set_xticks(range(len(places)), list(places), fontsize=9)
+        lowest = min(min(each) for places in lines.values() for each in places.values())
+        axes.set_ylim(min(0.9, lowest - 0.05), 1.02)
+        axes.set_ylabel(quantity)
+        axes.set_xlabel("assumed σ of the two rankings compared")
+        axes.legend(fontsize=9)
+        return figure
+
+
+def group_figure(losses: Sequence[float], forms: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
+    """Group loss against mean privacy loss, a line a form, one standard deviation over estimates shaded."""
+    with look():
+        figure = new_figure(6.8, 4.0)
+        axes = figure.subplots()
+        for i, (name, each) in enumerate(forms.items()):
+            known = [(loss, values) for loss, values in zip(losses, each, strict=True) if len(values)]
+            if not known:
+                continue
+            places = [loss for loss, _ in known]
+            means = np.array([np.mean(values) for _, values in known])
+            spreads = np.array([np.std(values) for _, values in known])
+            colour, marker = SERIES[(2 * i) % len(SERIES)], _MARKERS[i]
+            axes.plot(places, means, marker + "-", color=colour, label=name)
+            low = np.maximum(means - spreads, means * 1e-3)
+            axes.fill_between(places, low, means + spreads, color=colour, alpha=0.2, lw=0)
+        _log_axis(axes)
+        axes.set_yscale("log")
+        axes.set_ylabel("group loss of the set")
+        axes.legend(fontsize=9)
+        return figure
+
+
+def barriers_figure(
+    losses: Sequence[float], subsets: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]
+) -> Figure:
+    """One panel a subset of the data: barriers before and after unlearning, and between oracles."""
+    names = {"before": "before unlearning", "after": "after unlearning", "baseline": "between oracles"}
+    with look():
+        figure = new_figure(3.7 * len(subsets) + 0.8, 3.9)
+        axes = figure.subplots(1, len(subsets), squeeze=False)[0]
+        for panel, (subset, kinds) in zip(axes, subsets.items(), strict=True):
+            for i, (kind, each) in enumerate(kinds.items()):
+                colour, marker = SERIES[(4 - 2 * i) % len(SERIES)], _MARKERS[i]
+                means = [float(np.mean(values)) for values in each]
+                spreads = [float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for values in each]
+                panel.errorbar(
+                    losses, means, spreads, color=colour, marker=marker, capsize=3, lw=1.4, label=names[kind]
+                )
+            _log_axis(panel)
+            panel.set_title(f"on the {subset} set", fontsize=11)
+        axes[0].set_ylabel("loss barrier, nats")
+        axes[0].legend(fontsize=8)
+        return figure
+
+
+def pictures_figure(rows: Mapping[str, Sequence[tuple[NDArray[np.floating[Any]], str]]]) -> Figure:
+    """One row a name: pictures [height, width, channels] with their labels."""
+    with look():
+        columns = max(len(each) for each in rows.values())
+        figure = new_figure(0.85 * columns, 1.25 * len(rows))
+        axes = figure.subplots(len(rows), columns, squeeze=False)
+        for line, (name, pictures) in zip(axes, rows.items(), strict=True):
+            for place in line:
+                place.set_axis_off()
+            for i, (place, (pixels, label)) in enumerate(zip(line, pictures, strict=False)):
+                grey = pixels.shape[-1] == 1
+                shown = pixels[..., 0] if grey else pixels
+                place.imshow(np.clip(shown, 0, 1), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
+                place.set_title(f"{name}\n{label}" if i == 0 else f"\n{label}", fontsize=7, loc="left")
+        return figure
+
+
+def _log_axis(axes: Axes) -> None:
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(numticks=8))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("mean privacy loss of the forget set")

@@ -1,0 +1,125 @@
+"""Study files: where they are, what they extend, and the settings that a preset makes of them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from remanence.errors import InputError, UnknownNameError
+from remanence.study.settings import Study, study_from
+
+CATALOG = Path(__file__).parent / "catalog"
+"""The studies that come with the package; `studies/` in the repository is this folder."""
+DEFAULT_PRESET = "cpu"
+Table = dict[str, Any]
+
+
+def shipped() -> list[Path]:
+    """Every study that comes with the package; a file without a figure is only there to be extended."""
+    return [path for path in sorted(CATALOG.glob("*.toml")) if "figure" in _parse(path)]
+
+
+def find_study(name: str) -> Path:
+    """A study's file, by its path or, for those that come with the package, by its name."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    known = {each.stem: each for each in shipped()}
+    if path.stem in known and path.suffix in ("", ".toml") and not path.exists():
+        return known[path.stem]
+    if path.suffix == ".toml" and len(path.parts) > 1 and path.parts[0] != "studies":
+        raise InputError(f"{path} does not exist; `remanence study list` shows the studies there are.")
+    raise UnknownNameError("study", path.stem, known)
+
+
+def load_study(name: str, preset: str = DEFAULT_PRESET, overrides: Iterable[str] = ()) -> Study:
+    """A study with one of its presets.
+
+    What comes later wins: the file that it extends, the file, the preset of each in the same order, the overrides.
+
+    Args:
+        name: the path of a file, or the name of a study that comes with the package.
+        preset: `smoke`, `cpu`, `paper`, or another table below `[presets]`.
+        overrides: `train.lr=0.1` and the like.
+    """
+    path = find_study(name)
+    layers = _layers(path)
+    known = {each for layer in layers for each in layer.get("presets", {})}
+    if preset not in known:
+        raise UnknownNameError(f"preset of {path.stem}", preset, known)
+    table: Table = {}
+    for layer in layers:
+        table = merged(
+            table, {key: value for key, value in layer.items() if key not in ("presets", "extends")}
+        )
+    for layer in layers:
+        table = merged(table, layer.get("presets", {}).get(preset, {}))
+    for override in overrides:
+        table = merged(table, _override(override))
+    return study_from(table | {"name": path.stem, "preset": preset})
+
+
+def presets_of(path: Path) -> list[str]:
+    """The presets that a study has."""
+    return sorted({each for layer in _layers(path) for each in layer.get("presets", {})})
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
+    """Tables within tables, the second winning; a model of another name brings its own options."""
+    result = dict(base)
+    for key, value in over.items():
+        below = result.get(key)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            another = key == "model" and "name" in value and value["name"] != below.get("name")
+            result[key] = dict(value) if another else merged(below, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _layers(path: Path) -> list[Table]:
+    """A file and those that it extends, the last to be asked first."""
+    layers: list[Table] = []
+    seen: list[Path] = []
+    here: Path | None = path
+    while here is not None:
+        if here in seen:
+            raise InputError(f"{here} extends itself.")
+        seen.append(here)
+        table = _parse(here)
+        layers.insert(0, table)
+        extends = table.get("extends")
+        here = None if extends is None else here.parent / f"{extends}.toml"
+    return layers
+
+
+def _parse(path: Path) -> Table:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}.") from None
+
+
+def _override(text: str) -> Table:
+    name, sign, value = text.partition("=")
+    parts = name.strip().split(".")
+    if not sign or not all(parts):
+        raise InputError(f"`--set` must read table.key=value; got {text!r}.")
+    if parts[:1] == ["train"]:
+        parts = [*parts[:-1], "learning_rate" if parts[-1] == "lr" else parts[-1]]
+    result: Any = _value(value.strip())
+    for part in reversed(parts):
+        result = {part: result}
+    table: Table = result
+    return table
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,49 @@
+"""Every figure by its name: which stages it needs, and what it makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from remanence.study.figures import (
+    barriers,
+    curves,
+    group_loss,
+    hardest,
+    pictures,
+    proxies,
+    rankings,
+    sizes,
+    times,
+)
+from remanence.study.graph import Graph
+from remanence.study.results import Parts, Result, Wanted
+
+
+@dataclass(frozen=True)
+class FigureKind:
+    """One sort of figure.
+
+    Args:
+        wanted: the stages it needs, each with the role it plays.
+        make: the figure from their artifacts.
+        version: raised when its meaning or its looks change.
+    """
+
+    wanted: Callable[[Graph], Wanted]
+    make: Callable[[Parts, Mapping[str, Any]], Result]
+    version: int = 1
+
+
+FIGURES: dict[str, FigureKind] = {
+    "times": FigureKind(times.wanted, times.make),
+    "sizes": FigureKind(sizes.wanted, sizes.make),
+    "curves": FigureKind(curves.wanted, curves.make),
+    "hardest": FigureKind(hardest.wanted, hardest.make),
+    "proxies": FigureKind(proxies.wanted, proxies.make),
+    "rankings": FigureKind(rankings.wanted, rankings.make),
+    "pictures": FigureKind(pictures.wanted, pictures.make),
+    "barriers": FigureKind(barriers.wanted, barriers.make),
+    "group": FigureKind(group_loss.wanted, group_loss.make),
+}

@@ -1,0 +1,114 @@
+"""Loss barriers to the oracle before and after unlearning, beside those between oracles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from remanence.report import human
+from remanence.report.study_figures import barriers_figure
+from remanence.study.durations import spearman, spread
+from remanence.study.graph import Graph
+from remanence.study.results import Agreement, Parts, Result, Table, Verdict, Wanted
+
+KINDS = ("before", "after", "baseline")
+
+
+def wanted(graph: Graph) -> Wanted:
+    """Every seed's model against the oracle of its number, and every pair of oracles."""
+    study = graph.study
+    wanted_: Wanted = []
+    method = study.unlearn.methods[0]
+    for choice in graph.bands(study.forget.sizes[0]):
+        facts = {"set": choice.way}
+        wanted_.append(({"role": "forget", **facts}, graph.forget(choice)))
+        for seed in range(study.seeds):
+            oracle = graph.oracle(choice, seed % study.audit.oracles)
+            ends = {"before": graph.train(seed), "after": graph.unlearned(choice, seed, method)}
+            for kind, model in ends.items():
+                role = {"role": "barrier", "kind": kind, "seed": seed, **facts}
+                wanted_.append(
+                    (role, graph.barrier(oracle, model, choice, f"{kind}, {choice.label}, {seed}"))
+                )
+        for a, b in combinations(range(study.audit.oracles), 2):
+            role = {"role": "barrier", "kind": "baseline", "seed": a, "other": b, **facts}
+            ends_ = graph.oracle(choice, a), graph.oracle(choice, b)
+            wanted_.append((role, graph.barrier(*ends_, choice, f"oracles {a}, {b}, {choice.label}")))
+    return wanted_
+
+
+def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
+    """One panel a subset of the data."""
+    names = parts.values("forget", "set")
+    losses = [folder.document("forget_set")["mean_privacy_loss"] for _, folder in parts.all("forget")]
+    rows = [
+        {**{key: role.get(key, "") for key in ("kind", "set", "seed", "other")}, **row}
+        for role, folder in parts.all("barrier")
+        for row in folder.rows("barriers")
+    ]
+    subsets = settings["audit"]["subsets"]
+    found = {
+        subset: {
+            kind: [
+                [
+                    row["value"]
+                    for row in rows
+                    if (row["subset"], row["kind"], row["set"]) == (subset, kind, name)
+                ]
+                for name in names
+            ]
+            for kind in KINDS
+        }
+        for subset in subsets
+    }
+    verdicts = [verdict for subset in subsets for verdict in _verdicts(subset, found[subset], losses)]
+    return Result(
+        numbers={"mean_privacy_loss": losses, "barriers": found},
+        figures={"barriers": barriers_figure(losses, found)},
+        verdicts=verdicts,
+        tables={f"Barriers on {subset}": _table(names, losses, found[subset]) for subset in subsets},
+        measurements=rows,
+    )
+
+
+def _verdicts(
+    subset: str, found: Mapping[str, Sequence[Sequence[float]]], losses: Sequence[float]
+) -> list[Verdict]:
+    before, after, base = (np.concatenate([np.asarray(each) for each in found[kind]]) for kind in KINDS)
+    same = abs(after.mean() - base.mean()) <= 2 * max(base.std(ddof=1), 1e-12)
+    means = [float(np.mean(each)) for each in found["before"]]
+    grows = spearman(losses, means)
+    lower: Agreement = "agrees" if after.mean() < before.mean() else "disagrees"
+    rising: Agreement = "agrees" if (grows or 0) >= 0.5 else "disagrees" if (grows or 0) <= 0 else "undecided"
+    return [
+        Verdict(
+            f"After unlearning the barrier to an oracle is what it is between oracles ({subset}).",
+            f"after {spread(after.tolist())}, between oracles {spread(base.tolist())}",
+            "agrees" if same else "disagrees",
+            "agrees when the means differ by at most two standard deviations of the oracles' barriers",
+        ),
+        Verdict(
+            f"Unlearning lowers the barrier ({subset}).",
+            f"before {spread(before.tolist())}, after {spread(after.tolist())}",
+            lower,
+            "agrees when the mean is lower after than before",
+        ),
+        Verdict(
+            f"Before unlearning, harder forget sets have larger barriers ({subset}).",
+            f"Spearman of mean barrier and mean privacy loss {'undefined' if grows is None else f'{grows:.2f}'}",
+            rising,
+            "agrees when Spearman is at least 0.5, disagrees when it is not positive",
+        ),
+    ]
+
+
+def _table(
+    names: Sequence[str], losses: Sequence[float], found: Mapping[str, Sequence[Sequence[float]]]
+) -> Table:
+    rows = tuple(
+        (name, human(losses[i]), *(spread(found[kind][i]) for kind in KINDS)) for i, name in enumerate(names)
+    )
+    return Table(("forget set", "mean privacy loss", "before", "after", "between oracles"), rows)

@@ -1,0 +1,84 @@
+"""UA, RA, utility and MIA while unlearning, a line for each forget set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from remanence.report.study_figures import Curve, curves_figure
+from remanence.storage import Folder
+from remanence.study.durations import epochs_of, rising, timed, wanted_times
+from remanence.study.graph import Graph
+from remanence.study.results import Agreement, Parts, Result, Verdict, Wanted
+from remanence.study.stages_of_unlearning import values
+
+_TITLES = {
+    "ua": "UA: forget set misread",
+    "ra": "RA: retain set read",
+    "test": "utility: test set read",
+    "mia": "MIA: forget set called unseen",
+}
+_FORGETTING = ("ua", "mia")
+
+
+def wanted(graph: Graph) -> Wanted:
+    """The bands of the first size, by the first method."""
+    study = graph.study
+    return wanted_times(graph, graph.bands(study.forget.sizes[0]), study.unlearn.methods[0])
+
+
+def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
+    """One panel a metric."""
+    metrics, audit = settings["audit"]["metrics"], settings["audit"]
+    sets = parts.values("unlearned", "set")
+    panels = {_TITLES.get(name, name): [_curve(parts, name, each) for each in sets] for name in metrics}
+    times = list(timed(parts, [name for name in metrics if name in _FORGETTING], audit))
+    verdicts = [
+        rising([run for run in times if run.metric == name], f"By {name.upper()}, harder sets take longer.")
+        for name in metrics
+        if name in _FORGETTING
+    ] + [_similar(parts, name, sets, audit["tolerance"]) for name in metrics if name not in _FORGETTING]
+    rows = [
+        {"set": role["set"], "seed": role["seed"], "metric": name, "epoch": epoch, "value": value}
+        for role, folder in parts.all("unlearned")
+        for name in metrics
+        for epoch, value in zip(epochs_of(folder, name), values(folder, name), strict=True)
+    ]
+    return Result(
+        numbers={
+            title: [{"set": each.name, "oracle": each.oracle} for each in curves]
+            for title, curves in panels.items()
+        },
+        figures={"curves": curves_figure(panels)},
+        verdicts=verdicts,
+        measurements=rows,
+    )
+
+
+def _curve(parts: Parts, metric: str, name: str) -> Curve:
+    folders = [folder for _, folder in parts.all("unlearned", set=name)]
+    whole = [each for each in folders if each.document("unlearning")["diverged"] is None]
+    return Curve(
+        name,
+        epochs_of(whole[0], metric) if whole else [],
+        [values(each, metric) for each in whole],
+        float(np.mean([values(each, metric)[-1] for _, each in parts.all("oracle", set=name)])),
+    )
+
+
+def _similar(parts: Parts, metric: str, sets: Sequence[str], tolerance: float) -> Verdict:
+    def last(folder: Folder) -> float:
+        return values(folder, metric)[-1]
+
+    ends = {name: [last(each) for _, each in parts.all("unlearned", set=name)] for name in sets}
+    means = [float(np.mean(each)) for each in ends.values()]
+    gap = max(means) - min(means)
+    agreement: Agreement = "agrees" if gap <= tolerance else "disagrees"
+    return Verdict(
+        f"{_TITLES.get(metric, metric)}: about the same for easy and hard forget sets.",
+        f"at the end the sets' means lie between {100 * min(means):.1f} % and {100 * max(means):.1f} %",
+        agreement,
+        f"agrees when they lie within {100 * tolerance:g} points",
+    )

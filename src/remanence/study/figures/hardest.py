@@ -1,0 +1,108 @@
+"""The hardest examples by several scores: whose take longest to unlearn?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from remanence.report.study_figures import bars_figure
+from remanence.study.durations import Timed, spread, timed, wanted_times
+from remanence.study.graph import Choice, Graph
+from remanence.study.results import Agreement, Parts, Result, Table, Verdict, Wanted
+from remanence.trials import summarize
+
+OURS = "privacy_loss"
+_RULE = (
+    "agrees when the mean time is longest for the privacy loss and it is longer than each other score's with most "
+    "seeds; disagrees when another score's set takes longer with most seeds; undecided otherwise"
+)
+
+
+def wanted(graph: Graph) -> Wanted:
+    """The hardest so many by every score, for every size."""
+    study = graph.study
+    scores = (OURS, *study.score.proxies)
+    return [
+        each
+        for size in study.forget.sizes
+        for method in study.unlearn.methods
+        for each in wanted_times(
+            graph, [Choice("hardest", graph.size(size), score) for score in scores], method
+        )
+    ]
+
+
+def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
+    """One group of bars a size, one panel a metric."""
+    metrics = settings["audit"]["metrics"]
+    runs = list(timed(parts, metrics, settings["audit"]))
+    sizes, scores = parts.values("unlearned", "size"), parts.values("unlearned", "score")
+    panels = {
+        metric.upper(): {
+            score: [
+                [(run.duration.value, run.duration.reached) for run in _of(runs, metric, size, score)]
+                for size in sizes
+            ]
+            for score in scores
+        }
+        for metric in metrics
+    }
+    return Result(
+        numbers={"durations": [run.row() for run in runs]},
+        figures={"hardest": bars_figure(panels, [f"{size} examples" for size in sizes], "epochs to unlearn")},
+        verdicts=[_verdict(runs, metric, size, scores) for metric in metrics for size in sizes],
+        tables={"Epochs to unlearn the hardest": _table(runs, metrics, sizes, scores)},
+        measurements=[run.row() for run in runs],
+    )
+
+
+def _of(runs: Sequence[Timed], metric: str, size: int, score: str) -> list[Timed]:
+    return [
+        run
+        for run in runs
+        if run.metric == metric and run.role["size"] == size and run.role["score"] == score
+    ]
+
+
+def _verdict(runs: Sequence[Timed], metric: str, size: int, scores: Sequence[str]) -> Verdict:
+    times = {
+        score: {run.role["seed"]: run.duration.value for run in _of(runs, metric, size, score)}
+        for score in scores
+    }
+    ours, others = times[OURS], {score: each for score, each in times.items() if score != OURS}
+    longer = {score: np.mean([ours[seed] > each[seed] for seed in each]) for score, each in others.items()}
+    shorter = {score: np.mean([ours[seed] < each[seed] for seed in each]) for score, each in others.items()}
+    mean = {score: float(np.mean(list(each.values()))) for score, each in times.items()}
+    agreement: Agreement = "undecided"
+    if others and mean[OURS] == max(mean.values()) and min(longer.values()) > 0.5:
+        agreement = "agrees"
+    elif others and max(shorter.values()) > 0.5:
+        agreement = "disagrees"
+    saw = "; ".join(
+        f"{score.replace('_', ' ')} {spread(list(each.values()))}" for score, each in times.items()
+    )
+    claim = f"The {size} hardest by privacy loss take longer to unlearn than by other scores, by {metric.upper()}."
+    return Verdict(claim, f"epochs: {saw}", agreement, _RULE)
+
+
+def _table(
+    runs: Sequence[Timed], metrics: Sequence[str], sizes: Sequence[int], scores: Sequence[str]
+) -> Table:
+    rows = []
+    for metric in metrics:
+        for size in sizes:
+            for score in scores:
+                found = summarize([run.duration for run in _of(runs, metric, size, score)])
+                bound = "≥ " if found.reached < found.seeds else ""
+                rows.append(
+                    (
+                        metric.upper(),
+                        str(size),
+                        score.replace("_", " "),
+                        f"{bound}{found.mean:.2f} ± {found.sd:.2f}",
+                        f"{found.reached} of {found.seeds}",
+                    )
+                )
+    return Table(("metric", "size", "score", "epochs", "seeds that got there"), tuple(rows))

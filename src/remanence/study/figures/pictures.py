@@ -1,0 +1,67 @@
+"""Examples that are easy and hard to forget, to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remanence.report.study_figures import pictures_figure
+from remanence.study.graph import Graph
+from remanence.study.material import load_examples
+from remanence.study.results import Agreement, Parts, Result, Verdict, Wanted
+
+_SHOWN = 10
+_SHARE = 0.1
+
+
+def wanted(graph: Graph) -> Wanted:
+    """The scores of every training run."""
+    return [({"role": "score", "seed": seed}, graph.score(seed)) for seed in range(graph.study.seeds)]
+
+
+def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
+    """The lowest and the highest losses, averaged in rank over the runs."""
+    tables = [folder.tensors("scores") for _, folder in parts.all("score")]
+    ranks = np.mean([np.argsort(np.argsort(each["privacy_loss"])) for each in tables], axis=0)
+    order = np.argsort(ranks, kind="stable")
+    data = settings["data"]
+    train, _ = load_examples(data["source"], data["train"], data["test"])
+    rows = {"easy to forget": order[:_SHOWN], "hard to forget": order[::-1][:_SHOWN]}
+    pictures = {}
+    for name, chosen in rows.items():
+        shown = train.take(tables[0]["ids"][chosen])
+        pictures[name] = [
+            (shown.inputs[i].numpy().transpose(1, 2, 0), shown.class_names[int(shown.labels[i])])
+            for i in range(len(chosen))
+        ]
+    return Result(
+        numbers={name: tables[0]["ids"][each].tolist() for name, each in rows.items()},
+        figures={"pictures": pictures_figure(pictures)},
+        verdicts=[_shared(tables)],
+        measurements=[
+            {"row": name, "id": str(each), "mean_rank": float(ranks[place])}
+            for name, chosen in rows.items()
+            for each, place in zip(tables[0]["ids"][chosen].tolist(), chosen, strict=True)
+        ],
+    )
+
+
+def _shared(tables: list[dict[str, NDArray[Any]]]) -> Verdict:
+    """The paper shows pictures only; what can be counted is whether other runs choose the same examples."""
+    size = max(1, round(_SHARE * len(tables[0]["ids"])))
+    hard = [set(np.argsort(each["privacy_loss"], kind="stable")[-size:].tolist()) for each in tables]
+    overlaps = [len(a & b) / size for a, b in combinations(hard, 2)]
+    mean = float(np.mean(overlaps)) if overlaps else 0.0
+    agreement: Agreement = "undecided" if not overlaps else "agrees" if mean >= 0.5 else "disagrees"
+    return Verdict(
+        "Hard examples are hard by their nature: atypical, ambiguous, mislabelled (the paper shows pictures).",
+        f"two runs share {100 * mean:.0f} % of their hardest tenth (chance: {100 * _SHARE:.0f} %)"
+        if overlaps
+        else "only one run",
+        agreement,
+        "counted instead of looked at: agrees when two training runs share at least half of their hardest tenth",
+    )

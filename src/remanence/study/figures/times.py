@@ -1,0 +1,88 @@
+"""Time to unlearn against privacy loss: by metric, noise level, method or size of the forget set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from remanence.report import human
+from remanence.report.study_figures import Point, Series, times_figure
+from remanence.study.durations import Timed, rising, timed, wanted_times
+from remanence.study.graph import Graph
+from remanence.study.results import Parts, Result, Table, Wanted
+from remanence.trials import summarize
+
+
+def wanted(graph: Graph) -> Wanted:
+    """Bands of every size, at every noise level, by every method."""
+    study = graph.study
+    graphs = [(0.0, graph)] if not study.noises else [(each, graph.with_noise(each)) for each in study.noises]
+    return [
+        each
+        for noise, noisy in graphs
+        for size in study.forget.sizes
+        for method in study.unlearn.methods
+        for each in wanted_times(noisy, noisy.bands(size), method, noise)
+    ]
+
+
+def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
+    """One line for each metric, noise level, method and size."""
+    runs = list(timed(parts, settings["audit"]["metrics"], settings["audit"]))
+    series = _series(runs)
+    verdicts = [rising(each, f"{settings['claim']} Here: {name}.") for name, each in series.items()]
+    drawn = times_figure([_drawn(name, each) for name, each in series.items()])
+    return Result(
+        numbers={"durations": [run.row() for run in runs]},
+        figures={"times": drawn},
+        verdicts=verdicts,
+        tables={"Epochs to unlearn": _table(series)},
+        measurements=[run.row() for run in runs],
+    )
+
+
+def _series(runs: Sequence[Timed]) -> dict[str, list[Timed]]:
+    """Runs by what tells them apart; what is the same for all is not named."""
+    marks = [_marks(run) for run in runs]
+    telling = [key for key in marks[0] if len({each[key] for each in marks}) > 1] or ["metric"]
+    found: dict[str, list[Timed]] = {}
+    for run, each in zip(runs, marks, strict=True):
+        found.setdefault(", ".join(each[key] for key in telling), []).append(run)
+    return found
+
+
+def _marks(run: Timed) -> dict[str, str]:
+    noise = run.role["noise"]
+    return {
+        "noise": "SGD" if noise == 0 else f"σ = {noise:g}",
+        "size": f"{run.role['size']} examples",
+        "method": run.role["method"].replace("_", " "),
+        "metric": run.metric.upper(),
+    }
+
+
+def _drawn(name: str, runs: Sequence[Timed]) -> Series:
+    points = []
+    for loss in sorted({run.loss for run in runs}):
+        found = [run.duration for run in runs if run.loss == loss]
+        points.append(Point(loss, summarize(found), [(each.value, each.reached) for each in found]))
+    return Series(name, points, max(run.limit for run in runs))
+
+
+def _table(series: Mapping[str, Sequence[Timed]]) -> Table:
+    rows = []
+    for name, runs in series.items():
+        for loss in sorted({run.loss for run in runs}):
+            here = [run for run in runs if run.loss == loss]
+            found = summarize([run.duration for run in here])
+            bound = "≥ " if found.reached < found.seeds else ""
+            rows.append(
+                (
+                    name,
+                    str(here[0].role["set"]),
+                    human(loss),
+                    f"{bound}{found.mean:.2f} ± {found.sd:.2f}",
+                    f"{found.reached} of {found.seeds}",
+                )
+            )
+    return Table(("series", "forget set", "mean privacy loss", "epochs", "seeds that got there"), tuple(rows))

@@ -1,0 +1,69 @@
+"""What a worker does with one stage, on whichever executor: compute it, keep a log if it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from remanence.errors import RemanenceError
+from remanence.study.stages import Stage
+from remanence.study.store import Store
+
+Ending = Literal["done", "failed", "full", "broken", "killed"]
+"""`failed`: wrong by its nature, no use trying again; `broken`: may go well another time; `full`: no room left;
+`killed`: the process went away without a word."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one attempt at a stage ended.
+
+    Args:
+        ending: see `Ending`.
+        seconds: how long it took.
+        sentence: what went wrong.
+    """
+
+    ending: Ending
+    seconds: float = 0.0
+    sentence: str = ""
+
+
+def attempt(root: Path, stage: Stage) -> Outcome:
+    """Compute a stage; what it prints, and the traceback if it fails, goes to its log."""
+    store, started = Store(root), time.perf_counter()
+    log = store.log(stage)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as said, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            store.compute(stage)
+        except Exception as error:
+            traceback.print_exc(file=said)
+            return Outcome(_ending(error), time.perf_counter() - started, _sentence(error))
+    log.unlink(missing_ok=True)
+    return Outcome("done", time.perf_counter() - started)
+
+
+def use_one_thread() -> None:
+    """One thread a worker: the same bits whatever the machine is doing, and no quarrel over cores."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _ending(error: Exception) -> Ending:
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return "full"
+    passing = isinstance(error, OSError | MemoryError) and not isinstance(error, RemanenceError)
+    return "broken" if passing else "failed"
+
+
+def _sentence(error: Exception) -> str:
+    return str(error) if isinstance(error, RemanenceError) else f"{type(error).__name__}: {error}"

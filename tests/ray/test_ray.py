@@ -1,0 +1,72 @@
+"""Stages on a local Ray cluster: the same bits as on processes. `make test-ray` installs Ray (257 MB) and runs this."""
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remanence.errors import InputError
+from remanence.storage import Draft, Folder
+from remanence.study import Stage, StageKind, Store, compute_stages, in_order, run_stages
+from remanence.study.catalog import load_study
+from remanence.study.executors import make_executor
+from remanence.study.running import plan
+
+pytest.importorskip("ray", reason="Ray is not installed; `make test-ray` installs it.")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+TINY = [
+    "seeds=1",
+    "train.epochs=1",
+    "train.record=1",
+    "unlearn.epochs=1",
+    "tune.learning_rates=[]",
+    "audit.oracles=1",
+    "audit.metrics=['ua']",
+    "forget.sizes=[0.05]",
+]
+
+
+@pytest.fixture(autouse=True)
+def _code_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's workers are new interpreters; they must find this code and this file."""
+    here = Path(__file__).parent
+    paths = [str(here.parents[1] / "src"), str(here), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+
+
+def die_once(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
+    mark = Path(params["mark"])
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    draft.document("value", {"value": 1})
+
+
+def test_a_study_has_the_same_bits_on_ray(tmp_path: Path) -> None:
+    goal = plan(load_study("time-to-unlearn", "smoke", TINY)).goal
+    ours, theirs = Store(tmp_path / "process"), Store(tmp_path / "ray")
+    run_stages([goal], ours, workers=2)
+    tally = compute_stages([goal], theirs, make_executor("ray", theirs.root, workers=2))
+    assert (tally.computed, tally.failures) == (len(in_order([goal])), ())
+    for stage in in_order([goal]):
+        assert theirs.get(stage).digest() == ours.get(stage).digest(), stage.key
+
+
+def test_a_killed_ray_worker_is_tried_again(tmp_path: Path) -> None:
+    stage = Stage(StageKind("mortal", 1, die_once), {"mark": str(tmp_path / "mark")})
+    store = Store(tmp_path / "store")
+    tally = compute_stages([stage], store, make_executor("ray", store.root, workers=1))
+    assert (tally.computed, tally.failures) == (1, ())
+    assert store.get(stage).document("value")["value"] == 1
+
+
+def test_an_address_where_nobody_is_takes_one_sentence(tmp_path: Path) -> None:
+    stage = Stage(StageKind("mortal", 1, die_once), {"mark": str(tmp_path / "mark")})
+    executor = make_executor("ray", tmp_path, workers=1, address="127.0.0.1:9")
+    with pytest.raises(InputError, match="cannot be reached") as caught:
+        compute_stages([stage], Store(tmp_path), executor)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,151 @@
+"""Study files: presets, overrides, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from remanence.errors import DataError, InputError, UnknownNameError
+from remanence.study.catalog import find_study, load_study, merged, presets_of, shipped
+from remanence.study.checking import check
+from remanence.study.figures import FIGURES
+from remanence.study.graph import Choice, Graph
+from remanence.study.running import plan
+from remanence.study.stages import in_order
+
+NAMES = [path.stem for path in shipped()]
+
+
+@pytest.mark.parametrize("preset", ["smoke", "cpu", "paper"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_shipped_study_has_every_preset(name: str, preset: str) -> None:
+    study = load_study(name, preset)
+    assert study.figure in FIGURES
+    assert study.title
+    assert study.claim
+    if preset == "paper":
+        assert (study.train.recipe.epochs, study.train.record, study.seeds) == (150, 35, 10)
+    if preset == "cpu":
+        assert study.seeds >= 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_shipped_study_can_be_planned(name: str) -> None:
+    planned = plan(load_study(name, "smoke"))
+    assert len(in_order([planned.goal])) > 2
+
+
+def test_the_repository_shows_the_shipped_studies() -> None:
+    root = Path(__file__).parents[3]
+    assert sorted(path.stem for path in (root / "studies").glob("*.toml")) == sorted([*NAMES, "base"])
+
+
+def test_later_layers_win() -> None:
+    study = load_study("svhn", "smoke", ["train.lr=0.5", "seeds=1", 'audit.metrics=["ua"]', "model.width=2"])
+    assert study.data.source == "digits", "the preset wins over the file"
+    assert study.train.recipe.learning_rate == 0.5
+    assert study.seeds == 1
+    assert study.audit.metrics == ("ua",)
+    assert study.model.options == {"width": 2}
+    assert load_study("svhn", "cpu").data.source == "svhn_12k.npz"
+
+
+def test_another_model_brings_its_own_options() -> None:
+    base = {"model": {"name": "resnet18", "norm": "batch"}}
+    assert merged(base, {"model": {"name": "mlp"}}) == {"model": {"name": "mlp"}}
+    assert merged(base, {"model": {"width": 2}}) == {
+        "model": {"name": "resnet18", "norm": "batch", "width": 2}
+    }
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("train.leraning_rate=1", r"Did you mean 'train\.learning_rate'"),
+        ("tune.epoch=1", r"Did you mean 'tune\.epochs'"),
+        ("sed=3", "Did you mean 'seeds'"),
+        ("train.epochs=x", r"`train\.recipe\.epochs` must be a whole number; got 'x'"),
+        ("train.epochs=-1", "`epochs` must be a finite number above 0"),
+        ("seeds=0", "`seeds` must be at least 1"),
+        ("seeds=true", "`seeds` must be a whole number; got True"),
+        ("data=3", "`data` must be a table"),
+        ("train.placement=random", r"no choice for `train\.placement` named 'random'"),
+        ("nothing", "must read table.key=value"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_the_nearest(override: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        load_study("time-to-unlearn", "smoke", [override])
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ('audit.metrics=["mai"]', "no metric named 'mai'"),
+        ('unlearn.methods=["finetun"]', "Did you mean 'finetune'"),
+        ("model.name=resnet81", "Did you mean 'resnet18'"),
+        ("figure=time", "Did you mean 'times'"),
+        ("data.source=digit", "Did you mean 'digits'"),
+        ('score.proxies=["confidense"]', "Did you mean 'confidence'"),
+        ("data.source=nowhere.npz", "it is in neither"),
+        ("data.train=100000", "must be between 1 and the 1297"),
+        ("forget.seed=7", "`forget.seed` must be one of the training runs"),
+        ("model.depth=3", "cannot be made"),
+        ("model.width=3", "must fit the data"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_computed(override: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        check(load_study("time-to-unlearn", "smoke", [override]))
+
+
+def test_a_forget_set_larger_than_the_data_is_refused() -> None:
+    with pytest.raises(InputError, match="between 1 and 1296"):
+        plan(load_study("time-to-unlearn", "smoke", ["forget.sizes=[5000]"]))
+    with pytest.raises(InputError, match="take at most 259"):
+        plan(load_study("time-to-unlearn", "smoke", ["forget.sizes=[300]"]))
+
+
+def test_missing_data_name_the_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REMANENCE_DATA", str(tmp_path))
+    with pytest.raises(DataError, match=str(tmp_path)):
+        plan(load_study("time-to-unlearn", "cpu"))
+
+
+def test_studies_are_found_by_name_and_by_path(tmp_path: Path) -> None:
+    assert find_study("proxies").name == find_study("studies/proxies.toml").name == "proxies.toml"
+    with pytest.raises(UnknownNameError, match="Did you mean 'proxies'"):
+        find_study("proxis")
+    mine = tmp_path / "mine.toml"
+    with pytest.raises(InputError, match="does not exist"):
+        find_study(str(mine))
+    mine.write_text("title = ")
+    with pytest.raises(InputError, match="is not TOML"):
+        load_study(str(mine))
+    mine.write_text('title = "x"\nfigure = "times"\nclaim = "y"\n[presets.a]\n')
+    assert presets_of(mine) == ["a"]
+    with pytest.raises(InputError, match="incomplete"):
+        load_study(str(mine), "a")
+    mine.write_text('extends = "mine"\n')
+    with pytest.raises(InputError, match="extends itself"):
+        load_study(str(mine), "a")
+
+
+def test_figures_share_their_stages() -> None:
+    def keys(name: str, kind: str) -> set[str]:
+        goal = plan(load_study(name, "smoke")).goal
+        return {stage.key for stage in in_order([goal]) if stage.kind.name == kind}
+
+    times = keys("time-to-unlearn", "train"), keys("time-to-unlearn", "oracle")
+    assert keys("curves", "oracle") == times[1]
+    assert keys("curves", "unlearn") < keys("time-to-unlearn", "unlearn"), "which has the poisoned ones too"
+    assert keys("proxies", "train") < times[0]
+    assert keys("hardest", "oracle") & times[1], "the highest band is the hardest so many"
+    assert keys("forget-set-sizes", "oracle") > times[1]
+    assert keys("loss-barriers", "oracle") <= times[1]
+
+
+def test_the_outer_bands_are_the_easiest_and_the_hardest() -> None:
+    graph = Graph(load_study("time-to-unlearn", "smoke"))
+    bands = graph.bands(0.1)
+    assert graph.forget(bands[-1]).key == graph.forget(Choice("hardest", 130)).key
+    assert [each.way for each in bands][1:4] == ["lower quartile", "median", "upper quartile"]

@@ -1,0 +1,217 @@
+"""Stages on real worker processes."""
+
+import errno
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remanence.errors import RemanenceError, RunFolderError
+from remanence.storage import Draft, Folder
+from remanence.study import Stage, StageKind, Store, compute_stages, in_order, run_stages
+from remanence.study.ledger import Ledger
+from remanence.study.processes import Processes
+
+
+def _add(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
+    draft.document(
+        "value", {"value": params["value"] + sum(each.document("value")["value"] for each in inputs)}
+    )
+
+
+def _die_once(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
+    mark = Path(params["mark"])
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    draft.document("value", {"value": 1})
+
+
+def _fail(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
+    raise RemanenceError("this stage cannot work")
+
+
+def _fail_once(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
+    mark = Path(params["mark"])
+    if not mark.exists():
+        mark.touch()
+        raise OSError(errno.EIO, "a cable was loose")
+    draft.document("value", {"value": 1})
+
+
+def _die(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _fill(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def _slow(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
+    time.sleep(0.15)
+    _add(draft, params, inputs)
+
+
+ADD = StageKind("add", 1, _add)
+SLOW = StageKind("slow", 1, _slow)
+
+
+def chain(value: int) -> tuple[Stage, Stage, Stage]:
+    one = Stage(ADD, {"value": value})
+    two = Stage(ADD, {"value": 10}, (one,))
+    return one, two, Stage(ADD, {"value": 100}, (one, two))
+
+
+def slow_graph() -> list[Stage]:
+    first = [Stage(SLOW, {"value": i}) for i in range(6)]
+    return [*first, Stage(SLOW, {"value": 100}, tuple(first))]
+
+
+def test_the_key_is_the_question() -> None:
+    assert chain(1)[2].key == chain(1)[2].key
+    assert chain(1)[2].key != chain(2)[2].key, "a changed input must change what depends on it"
+    assert Stage(StageKind("add", 2, _add), {"value": 1}).key != Stage(ADD, {"value": 1}).key
+    assert [stage.key for stage in in_order([chain(1)[2]])] == [stage.key for stage in chain(1)]
+
+
+def test_compute_once_then_reuse_and_redo_only_what_is_gone_or_broken(tmp_path: Path) -> None:
+    store, (one, two, three) = Store(tmp_path), chain(1)
+    tally = run_stages([three], store, workers=2)
+    assert (tally.computed, tally.reused) == (3, 0)
+    assert set(tally.seconds) == {"add"}
+    assert store.get(three).document("value")["value"] == 112
+    assert run_stages([three], store, workers=2).computed == 0
+    (store.path(two) / "value.json").write_text("{}")
+    redone: list[str] = []
+    tally = run_stages([three], store, workers=2, on_done=lambda stage: redone.append(stage.key))
+    assert redone == [two.key, three.key], "what was broken, and what depends on it, only"
+    assert (tally.computed, tally.reused) == (2, 1)
+    assert store.get(one).document("value")["value"] == 1
+
+
+def test_an_artifact_made_from_other_inputs_is_made_again(tmp_path: Path) -> None:
+    store, (one, two, three) = Store(tmp_path), chain(1)
+    run_stages([three], store, workers=1)
+    shutil.rmtree(store.path(one))
+    forged = Stage(StageKind("add", 1, _add), {"value": 7})
+    forged.__dict__["key"] = one.key
+    store.compute(forged)
+    there, todo = store.survey([three])
+    assert [stage.key for stage in there] == [one.key]
+    assert [stage.key for stage in todo] == [two.key, three.key]
+
+
+def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
+    stage = Stage(StageKind("mortal", 1, _die_once), {"mark": str(tmp_path / "mark")})
+    store = Store(tmp_path / "store")
+    run_stages([stage], store, workers=1)
+    assert store.get(stage).document("value")["value"] == 1
+    assert store.sweep() == 0, "what the killed worker left must have been swept"
+
+
+def test_a_failing_stage_says_why_and_keeps_what_was_done(tmp_path: Path) -> None:
+    store, good = Store(tmp_path), Stage(ADD, {"value": 1})
+    bad = Stage(StageKind("bad", 1, _fail), {}, (good,))
+    after, aside = Stage(ADD, {"value": 2}, (bad,)), Stage(ADD, {"value": 3})
+    tally = compute_stages([after, aside], store, Processes(store.root, 1))
+    assert (tally.computed, tally.blocked) == (2, 1)
+    assert [failure.stage.key for failure in tally.failures] == [bad.key]
+    assert "RemanenceError: this stage cannot work" in Path(tally.failures[0].log).read_text()
+    assert store.holds(good)
+    assert store.holds(aside), "what does not depend on it goes on"
+    with pytest.raises(RemanenceError, match="cannot work"):
+        run_stages([after], store, workers=1)
+
+
+def test_a_stage_that_always_kills_its_worker_is_given_up(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    deadly, harmless = Stage(StageKind("deadly", 1, _die), {}), Stage(ADD, {"value": 3})
+    tally = compute_stages([deadly, harmless], store, Processes(store.root, 2))
+    assert tally.computed == 1
+    assert "killed" in tally.failures[0].sentence
+    assert "tried 3 times" in tally.failures[0].sentence
+
+
+def test_a_full_disk_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
+    store, good = Store(tmp_path), Stage(ADD, {"value": 1})
+    full = Stage(StageKind("full", 1, _fill), {}, (good,))
+    with pytest.raises(RemanenceError, match=r"No space left.*What was finished is kept"):
+        run_stages([full], store, workers=1)
+    assert store.holds(good)
+
+
+def test_a_passing_fault_is_tried_again(tmp_path: Path) -> None:
+    stage = Stage(StageKind("moody", 1, _fail_once), {"mark": str(tmp_path / "mark")})
+    store = Store(tmp_path / "store")
+    tally = run_stages([stage], store, workers=1)
+    assert (tally.computed, tally.failures) == (1, ())
+    assert not store.log(stage).exists()
+
+
+def test_a_store_is_ours_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(RunFolderError, match="not empty and not a store"):
+        Store(tmp_path).claim()
+    ours = Store(tmp_path / "store")
+    ours.claim()
+    ours.claim()
+    (ours.root / "remanence-store.json").write_text('{"layout": 99}')
+    with pytest.raises(RunFolderError, match="layout 99"):
+        ours.claim()
+
+
+def test_an_artifact_from_the_future_is_refused_and_kept(tmp_path: Path) -> None:
+    store, one = Store(tmp_path), chain(1)[0]
+    store.compute(one)
+    seal = store.path(one) / "remanence.json"
+    seal.write_text(seal.read_text().replace('"format": 1', '"format": 99'))
+    with pytest.raises(RunFolderError, match="Upgrade"):
+        store.holds(one)
+    assert seal.exists()
+
+
+def test_the_ledger_survives_a_line_cut_short(tmp_path: Path) -> None:
+    ledger, (one, two, _) = Ledger(tmp_path), chain(1)
+    ledger.note(one, 1.5)
+    with (tmp_path / "ledger.jsonl").open("a") as file:
+        file.write('{"key": "add-1\n')
+    ledger.note(two, 2.5)
+    assert {key: entry.seconds for key, entry in ledger.entries().items()} == {one.key: 1.5, two.key: 2.5}
+    assert list(ledger.entries([two])) == [two.key]
+
+
+def test_kills_at_random_moments_change_nothing(tmp_path: Path) -> None:
+    """SIGKILL the whole run again and again; the artifacts are those of an undisturbed one."""
+    quiet = Store(tmp_path / "quiet")
+    run_stages(slow_graph(), quiet, workers=2)
+    code = textwrap.dedent(f"""
+        import sys
+        from pathlib import Path
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        import test_stages as here
+        from remanence.study import Store, run_stages
+        if __name__ == "__main__":
+            run_stages(here.slow_graph(), Store(Path({str(tmp_path / "noisy")!r})), workers=2)
+    """)
+    script = tmp_path / "run.py"
+    script.write_text(code)
+    rng = random.Random(0)
+    for _ in range(3):
+        with subprocess.Popen([sys.executable, str(script)], start_new_session=True) as run:
+            time.sleep(rng.uniform(2.0, 6.0))
+            run.kill()
+    time.sleep(1.5)  # orphaned workers notice within half a second
+    noisy = Store(tmp_path / "noisy")
+    noisy.sweep()
+    run_stages(slow_graph(), noisy, workers=2)
+    for stage in in_order(slow_graph()):
+        assert noisy.get(stage).digest() == quiet.get(stage).digest()
