@@ -15,6 +15,7 @@ from remanence.storage import create
 from remanence.training import Recipe, open_run
 from remanence.training.poison import draw_poison
 from remanence.training.run import RunSettings, train_run
+from remanence.trials.oracles import oracle_settings
 from remanence.types import ForgetSet
 
 QUICK = Recipe(epochs=1, learning_rate=0.1)
@@ -57,6 +58,16 @@ def test_poison_is_kept_and_seen_again(tmp_path: Path) -> None:
     others = clean.without(IDS)
     assert torch.equal(train.take(others.ids).inputs, others.inputs)
     assert poison.noise.std().item() == pytest.approx(0.5, rel=0.05)
+
+
+def test_an_oracle_keeps_the_noise_of_the_poisoned_examples_that_stay(tmp_path: Path) -> None:
+    run = open_run(trained(tmp_path / "p", poison=tuple(IDS.tolist())))
+    oracle = oracle_settings(run, HALF, seed=99)
+    train_run(oracle, tmp_path / "o")
+    opened = open_run(tmp_path / "o")
+    stay = IDS[15:]
+    assert torch.equal(opened.data()[0].take(stay).inputs, run.data()[0].take(stay).inputs)
+    assert not opened.was_trained_on(HALF.ids).any()
 
 
 def test_an_examples_noise_does_not_depend_on_the_company() -> None:

@@ -53,6 +53,7 @@ class RunSettings:
         without: ids to leave out of training; the run is then an oracle for them.
         poison: ids whose inputs are trained on with Gaussian noise, which is kept, so that `gus` can look for it.
         poison_variance: of that noise, on the scale of the inputs as the network sees them.
+        poison_seed: of that noise; the run's own when None. An oracle takes that of the run it is compared with.
     """
 
     data: str
@@ -69,6 +70,7 @@ class RunSettings:
     without: tuple[int | str, ...] = ()
     poison: tuple[int | str, ...] = ()
     poison_variance: float = VARIANCE
+    poison_seed: int | None = None
 
     def __post_init__(self) -> None:
         check_positive("poison_variance", self.poison_variance)
@@ -131,7 +133,8 @@ def _train(settings: RunSettings, out: Path, ranks: Ranks, progress: Progress) -
 def _poison(settings: RunSettings, whole: Examples) -> Poison | None:
     if not settings.poison:
         return None
-    return draw_poison(whole, as_ids(settings.poison), variance=settings.poison_variance, seed=settings.seed)
+    seed = settings.seed if settings.poison_seed is None else settings.poison_seed
+    return draw_poison(whole, as_ids(settings.poison), variance=settings.poison_variance, seed=seed)
 
 
 def _training_set(settings: RunSettings, whole: Examples, poison: Poison | None) -> Examples:

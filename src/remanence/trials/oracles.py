@@ -13,16 +13,27 @@ from remanence.types import ForgetSet
 
 
 def oracle_settings(run: Run, forget_set: ForgetSet, *, seed: int) -> RunSettings:
-    """How to train an oracle for a forget set: as the run was, from the seed's own weights, without the set."""
+    """How to train an oracle for a forget set: as the run was, from the seed's own weights, without the set.
+
+    Poisoned examples that stay keep the run's own noise.
+    """
+    settings = run.settings
     gone = {*run.removed.tolist(), *forget_set.ids.tolist()}
     return replace(
-        run.settings,
+        settings,
         seed=seed,
         without=tuple(sorted(gone)),
-        poison=tuple(each for each in run.settings.poison if each not in gone),
+        poison=tuple(each for each in settings.poison if each not in gone),
+        poison_seed=_poison_seed(settings),
         record=0,
         keep_checkpoints=False,
     )
+
+
+def _poison_seed(settings: RunSettings) -> int | None:
+    if not settings.poison:
+        return None
+    return settings.seed if settings.poison_seed is None else settings.poison_seed
 
 
 def cached_oracle(
