@@ -29,7 +29,7 @@ def shadow_stages(run: Run, forget_set: ForgetSet, shadows: int, *, seed: int) -
     trained = asdict(replace(run.settings, seed=0, record=0, checkpoint_every=0, keep_checkpoints=False))
     params = {
         "settings": _plain(trained),
-        "poison_seed": run.settings.seed,
+        "poison_seed": run.settings.noise_seed,
         "unlearning": _plain(
             {key: run.unlearning.get(key) for key in ("method", "options", "recipe", "steps")}
         ),

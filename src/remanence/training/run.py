@@ -79,6 +79,11 @@ class RunSettings:
                 f"An example left out of training cannot be poisoned; {next(iter(both))!r} is both."
             )
 
+    @property
+    def noise_seed(self) -> int:
+        """The seed of the poison."""
+        return self.seed if self.poison_seed is None else self.poison_seed
+
 
 def train_run(
     settings: RunSettings,
@@ -133,8 +138,8 @@ def _train(settings: RunSettings, out: Path, ranks: Ranks, progress: Progress) -
 def _poison(settings: RunSettings, whole: Examples) -> Poison | None:
     if not settings.poison:
         return None
-    seed = settings.seed if settings.poison_seed is None else settings.poison_seed
-    return draw_poison(whole, as_ids(settings.poison), variance=settings.poison_variance, seed=seed)
+    ids, variance = as_ids(settings.poison), settings.poison_variance
+    return draw_poison(whole, ids, variance=variance, seed=settings.noise_seed)
 
 
 def _training_set(settings: RunSettings, whole: Examples, poison: Poison | None) -> Examples:

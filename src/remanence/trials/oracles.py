@@ -24,16 +24,10 @@ def oracle_settings(run: Run, forget_set: ForgetSet, *, seed: int) -> RunSetting
         seed=seed,
         without=tuple(sorted(gone)),
         poison=tuple(each for each in settings.poison if each not in gone),
-        poison_seed=_poison_seed(settings),
+        poison_seed=settings.noise_seed if settings.poison else None,
         record=0,
         keep_checkpoints=False,
     )
-
-
-def _poison_seed(settings: RunSettings) -> int | None:
-    if not settings.poison:
-        return None
-    return settings.seed if settings.poison_seed is None else settings.poison_seed
 
 
 def cached_oracle(
