@@ -3,7 +3,8 @@
     make bench-audit
 
 Plain passes and evaluations take turns, so that both meet the same machine. Reported are the median of the ratios, by
-processor time, and the ratio of the fastest of each, which a busy machine disturbs least and which the limit is for. GUS needs input gradients and is timed apart; barriers are no part of an evaluation.
+processor time, and the ratio of the fastest of each, which a busy machine disturbs least and which the limit is for.
+GUS needs input gradients and is timed apart; barriers are no part of an evaluation.
 """
 
 from __future__ import annotations
@@ -144,7 +145,8 @@ def main() -> None:
         print(
             f"{name}: {found['examples']} examples, a pass {found['pass_seconds']:.3f} s; "
             f"{sum(m.needs != 'poison' for m in METRICS.values())} metrics {found['all_metrics']:.3f} passes "
-            f"({low:.3f} … {high:.3f}; fastest {found['all_metrics_fastest']:.3f}), {found['counted']['metrics']} examples through the model; "  # type: ignore[index]
+            f"({low:.3f} … {high:.3f}; fastest {found['all_metrics_fastest']:.3f}), "
+            f"{found['counted']['metrics']} examples through the model; "  # type: ignore[index]
             f"with GUS of {found['forget']} {found['with_gus']:.3f}",
             flush=True,
         )
