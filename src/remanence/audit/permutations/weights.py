@@ -32,13 +32,21 @@ class Weights:
     other: Mapping[str, Tensor]
     symmetry: Symmetry
 
-    def agreement(self, chosen: Permutations) -> float:
-        """Inner product of the reference's weights with the other's, permuted."""
+    def agreement(self, chosen: Permutations, names: Collection[str] | None = None) -> float:
+        """Inner product of the reference's weights with the other's, permuted; of all, or of those named."""
         layouts = self.symmetry.layouts
         return sum(
-            float((ours * permuted_tensor(self.other[name], layouts[name], chosen, self.symmetry)).sum())
-            for name, ours in self.reference.items()
+            float(
+                self.reference[name].flatten()
+                @ permuted_tensor(self.other[name], layouts[name], chosen, self.symmetry).flatten()
+            )
+            for name in (self.reference if names is None else names)
         )
+
+    def moved_by(self, root: int) -> list[str]:
+        """The weights that permuting this tree of units moves."""
+        tree = set(self.symmetry.tree(root))
+        return [name for name in self.reference if tree & _nodes(self.symmetry.layouts[name])]
 
 
 def match_weights(weights: Weights, *, orders: int, seed: int) -> Permutations:
@@ -59,17 +67,22 @@ def match_weights(weights: Weights, *, orders: int, seed: int) -> Permutations:
 
 
 def _descend(weights: Weights, start: Permutations, order: Sequence[int]) -> tuple[Permutations, float]:
-    chosen, value = start, weights.agreement(start)
+    chosen = start
     scale = sum(float(tensor.square().sum()) for tensor in weights.reference.values())
+    moved = {root: weights.moved_by(root) for root in order}
     while True:
-        before = value
+        gained = 0.0
         for root in order:
             tried = chosen | assign(weights.symmetry, root, _gains(weights, root, chosen))
-            reached = weights.agreement(tried)
-            if reached > value:
-                chosen, value = tried, reached
-        if value - before <= GAIN * scale:
-            return chosen, value
+            gain = weights.agreement(tried, moved[root]) - weights.agreement(chosen, moved[root])
+            if gain > 0:
+                chosen, gained = tried, gained + gain
+        if gained <= GAIN * scale:
+            return chosen, weights.agreement(chosen)
+
+
+def _nodes(layouts: Sequence[Layout]) -> set[int]:
+    return {node for axis in layouts for segment in axis for node, _ in segment} - {FIXED}
 
 
 def _from_inputs(weights: Weights) -> Permutations:
@@ -92,8 +105,8 @@ def _gains(
     unmoved = symmetry.identity()
     others = {node: unmoved[node] if node in tree else places for node, places in chosen.items()}
     gains: dict[int, NDArray[np.float64]] = {}
-    for name, ours in weights.reference.items():
-        layouts = symmetry.layouts[name]
+    for name in weights.moved_by(root):
+        ours, layouts = weights.reference[name], symmetry.layouts[name]
         nodes = [{node for segment in axis for node, _ in segment} - {FIXED} for axis in layouts]
         if among is not None and not set().union(*nodes) <= set(among):
             continue
