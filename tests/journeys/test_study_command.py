@@ -32,6 +32,7 @@ TINY = [
     "tune.learning_rates=[0.1]",
     "tune.epochs=1",
     "audit.oracles=1",
+    'audit.metrics=["ua", "mia"]',
     "forget.sizes=[0.05]",
 ]
 STUDY = ["time-to-unlearn", "--preset", "smoke", *(part for each in TINY for part in ("--set", each))]
