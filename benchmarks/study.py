@@ -71,7 +71,7 @@ def measure_kills(root: Path, kills: int, executor: str) -> dict[str, object]:
     whole, rng, done = time.perf_counter() - start, random.Random(0), 0
     for _ in range(kills):
         with subprocess.Popen([*command, "--store", str(noisy)], stdout=subprocess.DEVNULL) as started:
-            time.sleep(rng.uniform(0.05, 0.6) * whole)
+            time.sleep(rng.uniform(0.05, 0.2) * whole)
             if started.poll() is None:
                 os.kill(started.pid, signal.SIGKILL)
                 done += 1

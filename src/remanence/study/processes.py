@@ -95,8 +95,9 @@ def _serve(pipe: Connection, root: Path, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
     use_one_thread()
-    while (stage := pipe.recv()) is not None:
-        pipe.send(attempt(root, stage))
+    with contextlib.suppress(EOFError, ConnectionError):  # the parent was killed
+        while (stage := pipe.recv()) is not None:
+            pipe.send(attempt(root, stage))
 
 
 def _leave_with(parent: int) -> None:
