@@ -61,6 +61,7 @@ def test_lightning(tmp_path: Path) -> None:
         model=lambda module: module.net,
         mechanism=MECHANISM,
         checkpoints=2,
+        placement="even",
         out=tmp_path / "run",
     )
     watched, plain = fit([callback]), fit([])

@@ -162,6 +162,14 @@ def test_the_adaptive_recorder_keeps_to_its_budget() -> None:
     assert trace.steps[-1] == 60
 
 
+def test_a_small_budget_is_not_spent_at_the_start() -> None:
+    trace = adaptive(None, checkpoints=6)
+    assert trace is not None
+    assert len(trace.steps) <= 7
+    assert (trace.steps <= 20).sum() <= 5, "two thirds of training must not be left to the last row"
+    assert (trace.steps[1:-1] > 20).any()
+
+
 def test_an_adaptive_recorder_resumes(tmp_path: Path) -> None:
     whole = adaptive(tmp_path / "whole")
     adaptive(tmp_path / "cut", checkpoints=34)

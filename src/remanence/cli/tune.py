@@ -23,7 +23,7 @@ def tune(
     *,
     method: str,
     out: Path,
-    option: list[str] | None = None,
+    option: Annotated[list[str] | None, Parameter(negative="")] = None,
     range_: Annotated[list[str] | None, Parameter(name="--range")] = None,
     epochs: int | None = None,
     trials: int = 25,

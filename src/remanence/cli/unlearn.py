@@ -26,7 +26,7 @@ def unlearn(
     out: Path,
     method: str | None = None,
     tuned: Path | None = None,
-    option: list[str] | None = None,
+    option: Annotated[list[str] | None, Parameter(negative="")] = None,
     learning_rate: Annotated[float | None, Parameter(name=["--learning-rate", "--lr"])] = None,
     epochs: int | None = None,
     steps: int | None = None,

@@ -40,6 +40,15 @@ def is_due(
     return step >= LONGEST_GAP * max(last, 1) or has_moved(now, then, tolerance)
 
 
+def affords(recorded: int, most: int, share: float) -> bool:
+    """Whether another row may be spent once this share of training is done.
+
+    Half of the rows go where the model changes, however early that is; the other half come free with time, so that
+    a small budget is not gone before training has begun in earnest.
+    """
+    return recorded < most * (1 + share) / 2
+
+
 def probe_positions(n: int, seed: int = 0) -> NDArray[np.int64]:
     """Which examples are watched."""
     return np.sort(np.random.default_rng(seed).choice(n, min(PROBES, n), replace=False))

@@ -15,7 +15,7 @@ from remanence.data import Examples, IdentifiedDataset, with_ids
 from remanence.errors import InputError, RunFolderError
 from remanence.gradients.losses import ExampleLoss
 from remanence.storage import Draft, create, open_folder, seal_in_place, write_trace
-from remanence.training.adaptive import TOLERANCE, is_due, probe_positions
+from remanence.training.adaptive import TOLERANCE, affords, is_due, probe_positions
 from remanence.training.observing import COLUMNS, Row, observe, observe_errors
 from remanence.training.placement import Placement, candidate_steps
 from remanence.training.ranks import ALONE, Ranks
@@ -110,7 +110,8 @@ class Recorder:
     def _deserves_a_row(self) -> bool:
         if self._placement != "adaptive" or self._step == self._candidates[-1]:
             return True
-        if len(self._recorded) >= self._most:  # the initial model, and one place kept for the end
+        # the initial model is one of them, and one place is kept for the end
+        if not affords(len(self._recorded), self._most, self._step / int(self._candidates[-1])):
             return False
         then = self._row(self._recorded[-1])["error"][self._examples.positions(self._probes.ids)]
         now = observe_errors(self._model, self._probes, self._ranks)
