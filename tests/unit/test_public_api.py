@@ -7,6 +7,7 @@ import remanence as rm
 
 PUBLIC = {
     "__version__",
+    "Audit",
     "Barrier",
     "Bound",
     "DataError",
@@ -36,6 +37,7 @@ PUBLIC = {
     "TuneSettings",
     "UnknownNameError",
     "UnlearnSettings",
+    "audit_runs",
     "bands",
     "dataset_gradient_norms",
     "easiest",
