@@ -19,7 +19,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.core
 	@echo "Installing the tools for tests and linters"
-	$(INSTALL) '.[dev,parquet]'
+	$(INSTALL) '.[dev,parquet,web]'
 	@touch $@
 
 demo: $(VENV)/.core ## the whole story on scikit-learn's digits; writes demo/report.html

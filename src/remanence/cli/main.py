@@ -18,6 +18,7 @@ from remanence.cli.audit import app as audit
 from remanence.cli.barrier import app as barrier
 from remanence.cli.bound import app as bound
 from remanence.cli.certify import app as certify
+from remanence.cli.dashboard import app as dashboard
 from remanence.cli.data import app as data
 from remanence.cli.demo import app as demo
 from remanence.cli.diff import app as diff
@@ -58,6 +59,7 @@ _COMMANDS = (
     bound,
     certify,
     study,
+    dashboard,
 )
 for command in _COMMANDS:
     app.command(command)
