@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-data test-adapters test-kills test-ray lint format bench bench-accounting bench-audit bench-methods bench-norms bench-recorder bench-study peers docs reference clean
+.PHONY: help demo test test-data test-adapters test-kills test-ray test-browser lint format bench bench-accounting bench-audit bench-methods bench-norms bench-recorder bench-study peers docs reference clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -51,6 +51,11 @@ $(VENV)/.ray: $(VENV)/.dev
 
 test-ray: $(VENV)/.ray ## studies on a local Ray cluster: the same bits as on processes
 	$(BIN)/python -m pytest tests/ray
+
+test-browser: $(VENV)/.dev ## the dashboard in a real Chromium; takes the screenshot of the documentation
+	$(PIP) install --quiet --constraint constraints.txt playwright
+	command -v chromium >/dev/null || apt-get install --yes chromium || echo "No Chromium here: the tests will say so and skip"
+	REMANENCE_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/browser
 
 bench-study: $(VENV)/.core ## two workers against one on equal stages, and ten kills against none; ten minutes on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/study.py --kills 10

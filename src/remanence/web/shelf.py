@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -22,9 +22,15 @@ from remanence.web.thumbnails import thumbnail_png
 
 @dataclass(frozen=True, eq=False)
 class Shelved:
-    """An opened run with what its pages need; each part is computed when first asked for."""
+    """An opened run with what its pages need; each part is computed when first asked for.
+
+    Args:
+        run: which.
+        spreads: pictures of its scores that were drawn already, by score.
+    """
 
     run: Run
+    spreads: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def trace(self) -> NormTrace:

@@ -98,8 +98,6 @@ def _examples_page(number: int, shelved: Shelved, query: dict[str, str]) -> HTML
     wish = read_wish(query, shelved.scores, len(names))
     values = shelved.scores[wish.score].values
     found = show(wish, values, shelved.labels)
-    with _DRAWING:
-        spread = drawn(lambda axes: draw_scores(axes, wish.score, values))
     return _page(
         "examples.html",
         number=number,
@@ -109,7 +107,7 @@ def _examples_page(number: int, shelved: Shelved, query: dict[str, str]) -> HTML
         scores=list(shelved.scores),
         status=shelved.scores[wish.score].status,
         class_names=names,
-        spread=spread,
+        spread=_spread(shelved, wish.score),
         pictures=is_picture(tuple(shelved.examples.inputs.shape[1:])),
         cards=[_card(shelved, int(place), values[place]) for place in found.places],
         address=lambda page: "?" + urlencode({**query, "page": page}),
@@ -149,6 +147,15 @@ def _norms(shelved: Shelved, place: int | None = None) -> str:
     named = {} if place is None else {str(trace.ids[place]): trace.norms[:, place]}
     with _DRAWING:
         return drawn(lambda axes: draw_norms(axes, trace.steps, trace.norms, named))
+
+
+def _spread(shelved: Shelved, score: str) -> str:
+    """Drawn once a score: it takes longer than all the rest of a page."""
+    with _DRAWING:
+        if score not in shelved.spreads:
+            values = shelved.scores[score].values
+            shelved.spreads[score] = drawn(lambda axes: draw_scores(axes, score, values))
+        return shelved.spreads[score]
 
 
 def _page(template: str, code: int = 200, /, **values: Any) -> HTMLResponse:
