@@ -5,6 +5,7 @@ from remanence.forecast.conformal import LeftOut, jackknife_interval
 from remanence.forecast.forecaster import ENOUGH, Forecast, Forecaster
 from remanence.forecast.law import UnlearningLaw, fit_law
 from remanence.forecast.predictors import PREDICTORS, Comparison, compare
+from remanence.forecast.reference import Expectation, ReferencePool
 
 __all__ = [
     "ENOUGH",
@@ -12,9 +13,11 @@ __all__ = [
     "CalibrationRun",
     "Comparison",
     "Difficulty",
+    "Expectation",
     "Forecast",
     "Forecaster",
     "LeftOut",
+    "ReferencePool",
     "UnlearningLaw",
     "compare",
     "difficulty_of",
