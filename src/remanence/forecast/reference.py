@@ -115,7 +115,9 @@ class ReferencePool:
 
     @cached_property
     def _lines(self) -> Mapping[str, tuple[Floats, Floats, Floats]]:
-        return {name: _lines(getattr(self, name), self._stays, self.left_out) for name in ("log_odds", "calls")}
+        return {
+            name: _lines(getattr(self, name), self._stays, self.left_out) for name in ("log_odds", "calls")
+        }
 
     @cached_property
     def _components(self) -> Mapping[str, tuple[float, float]]:

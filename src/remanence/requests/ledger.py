@@ -1,7 +1,7 @@
 """Which ids left a model when, by what method, and the bound on all of them together.
 
-A run carries its whole past: `ledger.jsonl`, one row a request, and `removed.safetensors`, the gradient norms of all that
-left, without their ids: sorted anew at every checkpoint and rounded up, so that they still bound and no longer name.
+A run carries its whole past: `ledger.jsonl`, one row a request, and `removed.safetensors`, the gradient norms of all
+that left, without their ids: sorted anew at every checkpoint and rounded up, so they still bound and no longer name.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def removed_norms(run: Run, trace: NormTrace, ids: Ids) -> Floats:
     return np.sort(np.concatenate([before, own], axis=1), axis=1)
 
 
-def group_bound(norms: Floats, steps: NDArray[np.int64], mechanism: Mechanism, *, alpha: float = ALPHA) -> Bound:
+def group_bound(
+    norms: Floats, steps: NDArray[np.int64], mechanism: Mechanism, *, alpha: float = ALPHA
+) -> Bound:
     """How far a group moves the law of the trained model, at most, from its members' norms alone.
 
     Nothing is known of the angles between their gradients, so they are supposed to point one way.
@@ -61,7 +63,9 @@ def group_bound(norms: Floats, steps: NDArray[np.int64], mechanism: Mechanism, *
     return Bound(bound.value, bound.status, (*bound.assumptions, supposed), bound.formula)
 
 
-def write_ledger(draft: Draft, rows: list[dict[str, Any]], norms: Floats, steps: NDArray[np.int64]) -> list[str]:
+def write_ledger(
+    draft: Draft, rows: list[dict[str, Any]], norms: Floats, steps: NDArray[np.int64]
+) -> list[str]:
     """Put a run's past into its folder; the names of the files."""
     draft.rows(LEDGER, rows)
     draft.tensors(REMOVED, {"norms": norms, "steps": steps})

@@ -44,7 +44,9 @@ def read_request(path: Path, run: Run, *, column: str = "id") -> Request:
         column: of the ids.
     """
     known = run.clean[0].ids
-    found = read_forget_set_for(path, run) if _is_forget_set(path) else ids_from_file(path, known, column=column)
+    found = (
+        read_forget_set_for(path, run) if _is_forget_set(path) else ids_from_file(path, known, column=column)
+    )
     _refuse_gone(found, run, path)
     return Request(found, hashlib.sha256(path.read_bytes()).hexdigest())
 
@@ -60,7 +62,10 @@ def trace_of(run: Run) -> NormTrace:
 
 
 def _refuse_gone(found: ForgetSet, run: Run, path: Path) -> None:
-    for gone, why in ((run.forgotten, "have been forgotten already"), (run.never_seen, "were never trained on")):
+    for gone, why in (
+        (run.forgotten, "have been forgotten already"),
+        (run.never_seen, "were never trained on"),
+    ):
         overlap = found.ids[np.isin(found.ids, gone)]
         if len(overlap):
             raise DataError(

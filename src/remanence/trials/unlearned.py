@@ -105,7 +105,7 @@ def unlearn_run(
     method = make_method(settings.method, settings.options, run.settings.recipe)
     if settings.method == "retrain":
         return _retrain(run, forget_set, settings, method, out, resume, ranks, progress)
-    method, training, total = _begun(run, split, settings, method, ranks)
+    method, training, total = begun(run, split, settings, method, ranks)
     config = asdict(run.settings) | {
         "unlearning": _description(run, forget_set, settings, method) | {"steps": total} | dict(facts or {})
     }
@@ -141,6 +141,7 @@ def split_to_unlearn(run: Run, forget_set: ForgetSet) -> Split:
     return run.split(forget_set)
 
 
+<<<<<<< HEAD
 def _check_metrics(settings: UnlearnSettings, run: Run, forget_set: ForgetSet) -> None:
     """Refuse a metric that needs what is not at hand while unlearning."""
     poisoned = run.poison is not None and bool(np.isin(forget_set.ids, run.poison.ids).any())
@@ -159,6 +160,10 @@ def _check_metrics(settings: UnlearnSettings, run: Run, forget_set: ForgetSet) -
 
 def _begun(
     run: Run, split: Split, settings: UnlearnSettings, method: Method, ranks: Ranks
+=======
+def begun(
+    run: Run, split: Split, settings: UnlearnSettings, method: Method, ranks: Ranks = ALONE
+>>>>>>> cb7c0d8 (Calibrate, plan, forget, verify, purge: from a list of ids to a plan, an unlearned model, and evidence)
 ) -> tuple[Method, Training, int]:
     """The method's run before its first step, long enough for the steps asked for."""
     training = method.begin(run.model(), split, seed=settings.seed, ranks=ranks)
