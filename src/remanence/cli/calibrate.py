@@ -61,7 +61,7 @@ def calibrate(
     option:
         A hyperparameter of the method, name=value; may be given several times.
     learning_rate:
-        Of unlearning; twice that of training by default.
+        Of unlearning; that of training by default, with twice its weight decay.
     sets:
         Forget sets to unlearn, at least 20.
     small:

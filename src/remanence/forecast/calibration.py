@@ -30,11 +30,13 @@ class Difficulty:
         size: how many examples.
         losses: the set's privacy loss by the name of its summary.
         proxies: the mean of each proxy over the set.
+        done: the model treats the set as one never trained on it would, before anything is done.
     """
 
     size: int
     losses: Mapping[str, float]
     proxies: Mapping[str, float]
+    done: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class CalibrationRun:
     reached: bool
 
 
-def difficulty_of(ids: Ids, table: ScoreTable) -> Difficulty:
+def difficulty_of(ids: Ids, table: ScoreTable, *, done: bool = False) -> Difficulty:
     """How hard this set is, from a table with the privacy loss and the proxies of all examples."""
     rows = positions_of(ids, table.ids, what="the trace")
     losses = table.column(PRIVACY_LOSS).values[rows]
@@ -63,4 +65,5 @@ def difficulty_of(ids: Ids, table: ScoreTable) -> Difficulty:
         for name, scores in table.columns.items()
         if name != PRIVACY_LOSS
     }
-    return Difficulty(len(rows), {name: summary(losses) for name, summary in SUMMARIES.items()}, proxies)
+    summaries = {name: summary(losses) for name, summary in SUMMARIES.items()}
+    return Difficulty(len(rows), summaries, proxies, done)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,11 @@ class LeftOut:
     steps: NDArray[np.float64]
     reached: NDArray[np.bool_]
 
+    def only(self, which: Sequence[bool]) -> LeftOut:
+        """Of some of the calibration sets."""
+        rows = np.flatnonzero(which)
+        return LeftOut(self.own[rows], self.new[rows], self.steps[rows], self.reached[rows])
+
 
 def jackknife_interval(left_out: LeftOut, coverage: float = 0.9) -> tuple[float, float]:
     r"""Where the new set's steps fall with about this probability; the upper end may be infinite.
@@ -37,7 +43,8 @@ def jackknife_interval(left_out: LeftOut, coverage: float = 0.9) -> tuple[float,
     Assumptions: the new set and the calibration sets are exchangeable; nothing about the law being right. The
     probability is then at least :math:`1 - 2\alpha`, and in practice about :math:`1 - \alpha` (jackknife+).
     A set that was never unlearned has a residual known only from below: it counts as infinite at the upper
-    end, and with the time tried at the lower.
+    end, and with the time tried at the lower. Where n is too small for two ends, the lower is 0 and the upper takes
+    the whole of the doubt; where it is too small for that, nothing is said.
 
     Source: Barber, Candès, Ramdas, Tibshirani, "Predictive inference with the jackknife+", 2021.
 
@@ -48,7 +55,8 @@ def jackknife_interval(left_out: LeftOut, coverage: float = 0.9) -> tuple[float,
     n = left_out.steps.size
     rank = math.floor((n + 1) * (1 - coverage) / 2)
     shifted = left_out.new + (left_out.steps - left_out.own)
-    if rank < 1:
-        return 0.0, math.inf
     upper = np.where(left_out.reached, shifted, np.inf)
+    if rank < 1:
+        whole = math.ceil((n + 1) * coverage)
+        return 0.0, float(np.sort(upper)[whole - 1]) if whole <= n else math.inf
     return max(0.0, float(np.sort(shifted)[rank - 1])), float(np.sort(upper)[n - rank])

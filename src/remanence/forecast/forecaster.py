@@ -49,9 +49,13 @@ class Forecaster:
         self._predict = LAWS[self.law](self.runs)
 
     def forecast(self, difficulty: Difficulty, coverage: float = 0.9) -> Forecast:
-        """What to expect for a set of this difficulty."""
+        """What to expect for a set of this difficulty.
+
+        The interval is of sets like it: those that there was nothing to do about, or those that there was.
+        """
         held_out = left_out(LAWS[self.law], self.runs, difficulty)
-        low, high = jackknife_interval(held_out, coverage)
+        alike = [run.difficulty.done == difficulty.done for run in self.runs]
+        low, high = jackknife_interval(held_out.only(alike), coverage)
         steps = self._predict(difficulty)
         return Forecast(steps, min(low, steps), max(high, steps), coverage, self._beyond(difficulty))
 

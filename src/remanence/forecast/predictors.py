@@ -15,18 +15,24 @@ from remanence.forecast.law import fit_law
 Predictor = Callable[[Difficulty], float]
 Fit = Callable[[Sequence[CalibrationRun]], Predictor]
 """Calibration runs in, a predictor out."""
+_FEWEST = 5
 
 
 def law_of(summary: str) -> Fit:
-    """k = A ln(B P + C), P being this summary of the set's privacy losses."""
+    """k = A ln(B P + C), P being this summary of the set's privacy losses; 0 where there is nothing to do.
+
+    Fitted on the sets that there was something to do about, unless they are too few.
+    """
 
     def fit(runs: Sequence[CalibrationRun]) -> Predictor:
+        open_ones = [run for run in runs if not run.difficulty.done]
+        used = open_ones if len(open_ones) >= _FEWEST else list(runs)
         law = fit_law(
-            [run.difficulty.losses[summary] for run in runs],
-            [run.steps for run in runs],
-            [run.reached for run in runs],
+            [run.difficulty.losses[summary] for run in used],
+            [run.steps for run in used],
+            [run.reached for run in used],
         )
-        return lambda difficulty: float(law(difficulty.losses[summary]))
+        return lambda difficulty: 0.0 if difficulty.done else float(law(difficulty.losses[summary]))
 
     return fit
 

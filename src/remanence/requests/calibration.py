@@ -35,6 +35,8 @@ from remanence.unlearning import full_names, make_method
 
 FOLDER = "calibration"
 _WORK = ".calibrating"
+_WEIGHT_DECAY = 1e-3
+"""For unlearning a model that was trained without any."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class CalibrationSettings:
 
     Args:
         method: how requests will be unlearned.
-        options: its hyperparameters; the learning rate is twice that of training unless given.
+        options: its hyperparameters; unless given, learning rate as in training and twice the weight decay, which is
+            what makes a model let go of examples that it no longer sees.
         sets: forget sets to unlearn.
         small: further ones of fewer than 20 examples, for requests as small as that.
         sizes: smallest and largest of the sets.
@@ -78,7 +81,11 @@ class CalibrationSettings:
     def resolved(self, run: Run) -> CalibrationSettings:
         """With everything that depends on the run filled in."""
         recipe = run.settings.recipe
-        options = {"learning_rate": 2 * recipe.learning_rate} | full_names(self.options)
+        usual = {
+            "learning_rate": recipe.learning_rate,
+            "weight_decay": 2 * recipe.weight_decay or _WEIGHT_DECAY,
+        }
+        options = usual | full_names(self.options)
         make_method(self.method, options, recipe)
         steps = recipe.total_steps(len(run.data()[0]))
         return CalibrationSettings(
@@ -117,7 +124,7 @@ class Calibration:
         return [
             CalibrationRun(
                 row["name"],
-                Difficulty(row["size"], row["losses"], row["proxies"]),
+                Difficulty(row["size"], row["losses"], row["proxies"], row["done"]),
                 row["steps"],
                 row["reached"],
             )
@@ -142,7 +149,7 @@ class Calibration:
 
     def seconds_a_step(self) -> float:
         """Of unlearning with its evaluations, on the machine that calibrated."""
-        return float(np.median([row["seconds_a_step"] for row in self.rows]))
+        return float(np.median([each for row in self.rows if (each := row["seconds_a_step"]) > 0]))
 
     def without(self, ids: Ids) -> Calibration:
         """For a run that these examples have left."""
@@ -294,10 +301,12 @@ def _own_row(
         raise InputError(f"{path} must have measured {criterion.metric} as it went; it did not.")
     found = criterion.time(rows)
     accuracy = [row["value"] for row in rows if row["metric"] == "test"] or [0.0]
+    start = next(row["value"] for row in rows if row["metric"] == criterion.metric)
     return {
         "name": path.name,
         **asdict(difficulty_of(ids, table)),
         "metric": criterion.metric,
+        "done": criterion.close(start),
         "steps": found.value,
         "reached": found.reached,
         "accuracy_change": accuracy[-1] - accuracy[0],

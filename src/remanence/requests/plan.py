@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -93,16 +93,19 @@ class Plan:
                 "Nothing measurable to remove: the model already treats these examples as one that never saw them "
                 "would. `forget` still takes them out of all further training, confirms it, and writes the evidence."
             )
-        steps, rate = round(self.forecast.steps), self.options.get("learning_rate")
+        steps = round(self.forecast.steps)
         if self.action == "retrain":
             return (
                 f"Retrain: unlearning is expected to take {steps} steps, {self.share_of_retraining:.0%} of what "
                 "training anew costs, and retraining leaves no doubt."
             )
         return (
-            f"{self.method.capitalize()} for about {steps} steps with learning rate {rate:g}, "
+            f"{self.method.capitalize()} for about {steps} steps with {self._how()}, "
             f"{self.share_of_retraining:.0%} of the cost of retraining."
         )
+
+    def _how(self) -> str:
+        return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in self.options.items())
 
     def document(self, *, ids: bool = True) -> dict[str, Any]:
         """The plan as plain values; without the members where ids are not to be told."""
@@ -152,9 +155,9 @@ def make_plan(run: Run, request: Request, calibration: Calibration | None = None
     table = score_table(trace)
     expected, criterion = calibration.expect(request.ids), calibration.criterion(request.ids)
     now = _now(run, request, settings.seed)
-    forecast = calibration.forecaster(criterion.metric).forecast(difficulty_of(request.ids, table))
-    if criterion.close(now[criterion.metric]):
-        forecast = replace(forecast, steps=0.0, low=0.0)
+    done = criterion.close(now[criterion.metric])
+    difficulty = difficulty_of(request.ids, table, done=done)
+    forecast = calibration.forecaster(criterion.metric).forecast(difficulty)
     cost = forecast.steps * calibration.seconds_a_step() / max(calibration.retraining["seconds"], 1e-9)
     return Plan(
         request=request,
@@ -244,6 +247,6 @@ def _what_small_shows(request: Request, expected: Expectation, now: Mapping[str,
         f"{100 / size:.0f} points. The criterion is the mean log-odds of the true class instead. Models never trained "
         f"on them differ from each other by ±{expected.log_odds_spread:.2f} (one standard deviation); this model is "
         f"{abs(off):.1f} of those {'above' if off > 0 else 'below'} their mean of {expected.log_odds:.2f}. So it can "
-        f"be shown that the model is not further off than {SPREADS:g} of them. It cannot be shown that nothing remains: "
-        "whatever is smaller than the luck of one training run stays hidden, in this model as in a retrained one.",
+        f"be shown that the model is not further off than {SPREADS:g} of them. It cannot be shown that nothing "
+        "remains: what is smaller than the luck of one training run stays hidden, in this model as in a retrained one.",
     )

@@ -13,7 +13,7 @@ from remanence.types import ForgetSet, Scores
 
 Rows = NDArray[np.int64]
 _LARGE = ("band", "mixture", "random", "hard", "band", "mixture", "class", "band")
-_SMALL = ("band", "hard", "random", "band")
+_SMALL = ("hard", "band", "mixture", "hard", "random")
 _NEAR = 2
 """A band's members are drawn from this many times its size of neighbours."""
 _HARD = 3

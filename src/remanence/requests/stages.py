@@ -64,15 +64,17 @@ def _trial(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) ->
     pool = pool_from(run, inputs)
     forget = ForgetSet(params["name"], as_ids(params["ids"]))
     criterion = criterion_for(len(forget.ids), pool.expect(forget.ids))
-    rows, seconds = _until(run, forget, params, criterion)
+    rows, seconds = unlearn_until(run, forget, params, criterion)
     found = criterion.time(rows)
     last = max(row["step"] for row in rows)
     accuracy = {row["step"]: row["value"] for row in rows if row["metric"] == "test"}
+    start = next(row["value"] for row in rows if row["metric"] == criterion.metric)
     draft.rows("measurements", rows)
     draft.document(
         "outcome",
         {
             "metric": criterion.metric,
+            "done": criterion.close(start),
             "steps": found.value,
             "reached": found.reached,
             "accuracy_change": accuracy[last] - accuracy[0],
@@ -81,7 +83,7 @@ def _trial(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) ->
     )
 
 
-def _until(
+def unlearn_until(
     run: Run, forget: ForgetSet, params: Mapping[str, Any], criterion: Criterion
 ) -> tuple[list[dict[str, Any]], float]:
     """Unlearn until the criterion holds or the budget ends; what was measured, and the seconds it took."""
@@ -118,4 +120,4 @@ def pool_from(run: Run, references: Sequence[Folder]) -> ReferencePool:
 
 
 REFERENCE = StageKind("reference", 1, _reference)
-TRIAL = StageKind("calibration-trial", 1, _trial)
+TRIAL = StageKind("calibration-trial", 2, _trial)
