@@ -22,7 +22,7 @@ from remanence._version import __version__
 from remanence.errors import InputError, RunFolderError
 from remanence.requests.calibration import FOLDER, Calibration, model_hash, read_calibration
 from remanence.requests.evidence import FORMAT, KIND, REVEALS, read_evidence, versions, write_evidence
-from remanence.requests.findings import findings, not_measured
+from remanence.requests.findings import POISONED, findings, not_measured, planted
 from remanence.requests.ledger import bound_document, group_bound, norms_of, past, removed_norms, write_ledger
 from remanence.requests.plan import Plan, make_plan
 from remanence.requests.remains import find_remains
@@ -153,7 +153,7 @@ def _unlearn(
         plan.options,
         steps=budget,
         seed=orders.seed,
-        metrics=WATCHED,
+        metrics=(*WATCHED, *(POISONED if planted(run, plan) else ())),
         at=watch_steps(run, budget),
         sample=SAMPLE,
     )

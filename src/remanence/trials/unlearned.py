@@ -96,7 +96,7 @@ def unlearn_run(
         resume: go on with an unfinished one.
         ranks: the processes that share the work.
         progress: told how far it is.
-        until: stop sooner, once this holds of the measurements.
+        until: stop sooner, once this holds of the measurements; on a single process.
         also: writes further files, sealed with the run.
         facts: further entries of the run's table `[unlearning]`; a run is resumed with the same ones only.
     """
@@ -141,7 +141,6 @@ def split_to_unlearn(run: Run, forget_set: ForgetSet) -> Split:
     return run.split(forget_set)
 
 
-<<<<<<< HEAD
 def _check_metrics(settings: UnlearnSettings, run: Run, forget_set: ForgetSet) -> None:
     """Refuse a metric that needs what is not at hand while unlearning."""
     poisoned = run.poison is not None and bool(np.isin(forget_set.ids, run.poison.ids).any())
@@ -158,12 +157,8 @@ def _check_metrics(settings: UnlearnSettings, run: Run, forget_set: ForgetSet) -
             )
 
 
-def _begun(
-    run: Run, split: Split, settings: UnlearnSettings, method: Method, ranks: Ranks
-=======
 def begun(
     run: Run, split: Split, settings: UnlearnSettings, method: Method, ranks: Ranks = ALONE
->>>>>>> cb7c0d8 (Calibrate, plan, forget, verify, purge: from a list of ids to a plan, an unlearned model, and evidence)
 ) -> tuple[Method, Training, int]:
     """The method's run before its first step, long enough for the steps asked for."""
     training = method.begin(run.model(), split, seed=settings.seed, ranks=ranks)
