@@ -2,8 +2,8 @@
 
     python benchmarks/requests.py --work .bench/requests [--workers 2] [--page docs/results/forecast.md]
 
-Trains a run, calibrates it, draws requests that were not part of the calibration, plans and carries out each, and trains
-real oracles to judge them. What is finished is kept; run it again and it goes on.
+Trains a run, calibrates it, draws requests that were not part of the calibration, plans and carries out each, and
+trains real oracles to judge them. What is finished is kept; run it again and it goes on.
 """
 
 from __future__ import annotations

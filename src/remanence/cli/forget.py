@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = App(name="forget")
 Flag = Annotated[bool, Parameter(negative="")]
 Several = Parameter(consume_multiple=True, negative="")
-_SHOWN = 12
+_SHOWN = 8
 
 
 @app.default

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +21,7 @@ FILE = "evidence.json"
 PAGE = "evidence.html"
 KIND = "evidence"
 FORMAT = 1
+_FEW = 3
 REVEALS = (
     "This document says something about the examples it is about. The number of steps grows with how strongly an "
     "example pulled on the model, so publishing it, or any figure here, tells a reader how unusual the example was and "
@@ -51,8 +52,26 @@ def write_evidence(folder: Path, document: Mapping[str, Any]) -> list[str]:
     atomic.write_bytes(folder / FILE, rendered(document))
     signature = document["signature"]
     name = None if signature is None else fingerprint(signature["public_key"])
-    write_html(folder / PAGE, "evidence.html", **document, fingerprint=name)
+    grouped = _grouped(document["remains"])
+    write_html(folder / PAGE, "evidence.html", **document, fingerprint=name, grouped_remains=grouped)
     return [FILE, PAGE]
+
+
+def _grouped(remains: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Many artifacts of one sort in one place become one line; the document has them all."""
+    together: dict[tuple[str, str, bool], list[str]] = {}
+    for row in remains:
+        place = str(Path(row["path"]).parent)
+        together.setdefault((place, row["what"], row["purge_erases"]), []).append(row["path"])
+    lines = []
+    for (place, what, erases), paths in together.items():
+        if len(paths) > _FEW:
+            lines.append(
+                {"path": f"{place}/…", "what": f"{len(paths)} times: {what}", "purge_erases": erases}
+            )
+        else:
+            lines += [{"path": path, "what": what, "purge_erases": erases} for path in paths]
+    return lines
 
 
 def read_evidence(path: Path) -> dict[str, Any]:
