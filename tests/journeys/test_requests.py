@@ -36,7 +36,7 @@ from remanence.storage import SEAL, open_folder, read_trace
 from remanence.storage.lock import exclusive
 from remanence.training import Recipe, Run, open_run
 from remanence.training.run import RunSettings, train_run
-from remanence.trials import oracle_settings
+from remanence.trials import UnlearnSettings, oracle_settings, unlearn_run
 from remanence.types import ForgetSet
 
 IDS = digits()[0].ids
@@ -53,7 +53,10 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "digits", "mlp", QUICK, record=4, placement="even", poison=PLANTED, model_options=options
     )
     train_run(settings, out)
-    calibrate(open_run(out), CalibrationSettings(sets=20, small=20, models=20, budget=40), workers=1)
+    run, mine = open_run(out), ForgetSet("mine", IDS[700:730])
+    options = {"learning_rate": 0.2, "weight_decay": 2e-3}
+    own = unlearn_run(run, mine, UnlearnSettings("finetune", options, steps=40, every=5), out.parent / "mine")
+    calibrate(run, CalibrationSettings(sets=20, small=20, models=20, budget=40), workers=1, own=[own])
     return out
 
 
@@ -92,6 +95,14 @@ def contents(folder: Path) -> dict[str, bytes]:
     """Every file but locks and marks."""
     files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_a_calibration_counts_the_users_own_runs(calibrated: Path) -> None:
+    made = read_calibration(open_run(calibrated))
+    assert [row["name"] for row in made.rows][-1] == "mine"
+    assert len(made.runs("mia")) == 21
+    assert len(made.runs("log_odds")) == 20
+    assert not (calibrated / ".calibrating").exists()
 
 
 def test_a_plan_says_everything_and_changes_nothing(

@@ -134,3 +134,29 @@ def test_difficulty_reads_the_rows_of_its_ids() -> None:
 def test_wrong_input_is_one_sentence(losses: list[float], steps: list[float]) -> None:
     with pytest.raises(InputError):
         fit_law(losses, steps)
+
+
+def test_where_there_is_nothing_to_do_nothing_is_forecast() -> None:
+    done = [
+        CalibrationRun(
+            f"done {i}", Difficulty(50, each.difficulty.losses, each.difficulty.proxies, done=True), 0.0, True
+        )
+        for i, each in enumerate(drawn(15, seed=8))
+    ]
+    runs = [*drawn(25, seed=9), *done]
+    forecaster = Forecaster(runs)
+    one = drawn(1, seed=10)[0].difficulty
+    nothing = forecaster.forecast(Difficulty(one.size, one.losses, one.proxies, done=True))
+    assert (nothing.steps, nothing.low, nothing.high) == (0.0, 0.0, 0.0)
+    # sets that were done already neither pull the law down nor narrow its interval
+    assert forecaster.forecast(one).steps == pytest.approx(
+        Forecaster(runs[:25]).forecast(one).steps, rel=0.05
+    )
+    assert forecaster.forecast(one).high > forecaster.forecast(one).low
+
+
+@pytest.mark.parametrize(("n", "upper"), [(8, math.inf), (9, 8.0), (18, 17.0)])
+def test_with_few_sets_the_whole_doubt_is_above(n: int, upper: float) -> None:
+    steps = np.arange(n, dtype=float)
+    zeros = np.zeros(n)
+    assert jackknife_interval(LeftOut(zeros, zeros, steps, np.ones(n, bool)), 0.9) == (0.0, upper)

@@ -71,7 +71,7 @@ def calibrate(
     models:
         Reference models, at least 20.
     budget:
-        Steps after which a set is given up; half of training's by default.
+        Steps after which a set is given up; as many as training took by default.
     runs:
         Runs that were unlearned from this one already, to be counted as further sets.
     workers:

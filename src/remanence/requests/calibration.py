@@ -51,7 +51,7 @@ class CalibrationSettings:
         small: further ones of fewer than 20 examples, for requests as small as that.
         sizes: smallest and largest of the sets.
         models: reference models.
-        budget: steps after which a set is given up; half of training's by default.
+        budget: steps after which a set is given up; as many as training took by default, when retraining is cheaper.
         seed: of everything random.
     """
 
@@ -89,7 +89,7 @@ class CalibrationSettings:
         make_method(self.method, options, recipe)
         steps = recipe.total_steps(len(run.data()[0]))
         return CalibrationSettings(
-            **{**asdict(self), "options": options, "budget": self.budget or max(steps // 2, 10)}
+            **{**asdict(self), "options": options, "budget": self.budget or steps}
         )
 
 
@@ -294,12 +294,18 @@ def _own_row(
         raise InputError(f"{path} must be unlearned from {run.folder.path} to calibrate it; it was not.")
     if made["method"] != settings.method:
         raise InputError(f"{path} must be unlearned by {settings.method}; it was by {made['method']}.")
+    for name, value in settings.options.items():
+        found = (made["recipe"] | made["options"]).get(name)
+        if found != value:
+            raise InputError(
+                f"{path} must be unlearned with {name} = {value}, as requests will be; it was with {found}."
+            )
     ids = np.setdiff1d(unlearned.forgotten, run.forgotten)
     criterion = criterion_for(len(ids), pool.expect(ids))
     rows = unlearned.folder.rows("measurements")
     if not any(row["metric"] == criterion.metric for row in rows):
         raise InputError(f"{path} must have measured {criterion.metric} as it went; it did not.")
-    found = criterion.time(rows)
+    time = criterion.time(rows)
     accuracy = [row["value"] for row in rows if row["metric"] == "test"] or [0.0]
     start = next(row["value"] for row in rows if row["metric"] == criterion.metric)
     return {
@@ -307,8 +313,8 @@ def _own_row(
         **asdict(difficulty_of(ids, table)),
         "metric": criterion.metric,
         "done": criterion.close(start),
-        "steps": found.value,
-        "reached": found.reached,
+        "steps": time.value,
+        "reached": time.reached,
         "accuracy_change": accuracy[-1] - accuracy[0],
         "seconds_a_step": 0.0,
     }

@@ -33,9 +33,9 @@ SAMPLE = 2000
 
 
 def watch_steps(run: Run, budget: int) -> tuple[int, ...]:
-    """When to look: eight times an epoch for two and a half of them, where things change fast, then twice."""
+    """When to look: eight times an epoch for two and a half of them, where things change fast, then four times."""
     epoch = run.settings.recipe.steps_per_epoch(len(run.data()[0]))
-    dense, sparse = max(1, epoch // 8), max(1, epoch // 2)
+    dense, sparse = max(1, epoch // 8), max(1, epoch // 4)
     early = min(budget, 20 * dense)
     return tuple(sorted({*range(0, early + 1, dense), *range(early, budget + 1, sparse), budget}))
 
