@@ -22,7 +22,15 @@ import torch
 
 from remanence.audit import METRICS, evaluate
 from remanence.forecast import compare
-from remanence.requests import Calibration, CalibrationSettings, Orders, calibrate, forget, read_calibration
+from remanence.requests import (
+    Calibration,
+    CalibrationSettings,
+    Orders,
+    calibrate,
+    forget,
+    make_plan,
+    read_calibration,
+)
 from remanence.requests.criterion import Criterion
 from remanence.requests.request import Request
 from remanence.requests.sets import DRAWS
@@ -91,16 +99,9 @@ def carried_out(run: Run, calibration: Calibration, asked: ForgetSet, work: Path
     row = {
         "request": asked.name,
         "size": len(asked.ids),
-        "median_percentile": told["plan"]["percentiles"]["50"],
-        "action": told["plan"]["action"],
-        "forecast": told["plan"]["forecast"]["steps"],
-        "low": told["plan"]["forecast"]["low"],
-        "high": told["plan"]["forecast"]["high"],
-        "beyond": told["plan"]["caveats"],
         "steps": told["actual"]["steps"],
         "reached": told["actual"]["reached"],
         "stopped_at": told["actual"]["stopped_at"],
-        "expected_mia": told["plan"]["criterion"]["target"],
         "oracle_mia": theirs,
         "mia": own,
         "oracle_needs": needed.value,
@@ -113,6 +114,20 @@ def carried_out(run: Run, calibration: Calibration, asked: ForgetSet, work: Path
     shutil.rmtree(out / "calibration")
     print(json.dumps(row), flush=True)
     return row
+
+
+def foretold(run: Run, calibration: Calibration, asked: ForgetSet) -> dict[str, Any]:
+    """What the plan says; changes nothing, so it can be made again."""
+    plan = make_plan(run, Request(asked, "0" * 64), calibration).document()
+    return {
+        "median_percentile": plan["percentiles"]["50"],
+        "action": plan["action"],
+        "forecast": plan["forecast"]["steps"],
+        "low": plan["forecast"]["low"],
+        "high": plan["forecast"]["high"],
+        "caveats": plan["caveats"],
+        "expected_mia": plan["criterion"]["target"],
+    }
 
 
 def stops(criterion: Criterion, rows: list[dict[str, Any]]) -> int:
@@ -162,6 +177,7 @@ def page(found: dict[str, Any]) -> str:
     """The results as a page of the documentation."""
     total, settings, requests = found["summary"], found["settings"], found["requests"]
     n, options = total["requests"], ", ".join(f"{k} {v:g}" for k, v in settings["options"].items())
+    nothing = sum(row["action"] == "nothing" for row in requests)
     small = [row for row in found["calibration"] if row["metric"] == "log_odds"]
     large = [row for row in found["calibration"] if row["metric"] == "mia"]
     lines = [
@@ -204,8 +220,8 @@ def page(found: dict[str, Any]) -> str:
         "The last line is the ceiling for the two before it: a request of 20 to 100 examples cannot be closer to one "
         "retrained model than retrained models are to each other.",
         "",
-        f"Of the {n} requests, {sum(row['action'] == 'nothing' for row in requests)} looked forgotten before anything was "
-        "done (*nothing measurable to remove*), which a plan knows; for these the forecast is 0 steps. Over the others "
+        f"Of the {n} requests, {nothing} looked forgotten before anything was done (*nothing measurable to remove*), which "
+        "a plan knows; for these the forecast is 0 steps. Over the others "
         f"alone the median error is {total['median_error_open']:.0f} steps, the constant's "
         f"{total['median_error_constant_open']:.0f}.",
         "",
@@ -221,8 +237,8 @@ def page(found: dict[str, Any]) -> str:
         "",
         "## Predictors by leave-one-out on the calibration",
         "",
-        f"Absolute errors in steps over {tally(large)} of 20 to 100 examples and {tally(small)} of fewer than 20. Used for "
-        f"requests: {found['law']}. Laws know when there is nothing to do; the mean of the proxies and the constant do "
+        f"Absolute errors in steps over {tally(large)} of 20 to 100 examples and {tally(small)} of fewer than 20. "
+        f"Used for requests: {found['law']}. Laws know when there is nothing to do; the mean of the proxies and the constant do "
         "not.",
         "",
         "| predictor | median, large | mean, large | median, small | mean, small |",
@@ -256,8 +272,8 @@ def line(row: dict[str, Any]) -> str:
     oracles = ", ".join(f"{each:.2f}" for each in row["oracle_mia"])
     return (
         f"| {row['request']} | {row['size']} | {row['median_percentile']:.0f} | {row['forecast']:.0f} | "
-        f"{row['low']:.0f}–{high} | {steps} | {'yes' if inside else 'no'} | {row['stopped_at']} | {theirs} | {row['mia']:.2f} | "
-        f"{row['expected_mia']:.2f} | {oracles} | {100 * row['accuracy']:+.1f} |"
+        f"{row['low']:.0f}–{high} | {steps} | {'yes' if inside else 'no'} | {row['stopped_at']} | "
+        f"{theirs} | {row['mia']:.2f} | {row['expected_mia']:.2f} | {oracles} | {100 * row['accuracy']:+.1f} |"
     )
 
 
@@ -271,7 +287,10 @@ def main() -> None:
     torch.set_num_threads(1)
     (given.work / "nowhere").mkdir(parents=True, exist_ok=True)
     run, calibration = prepared(given.work, given.workers)
-    rows = [carried_out(run, calibration, asked, given.work) for asked in draw(run)]
+    rows = [
+        carried_out(run, calibration, asked, given.work) | foretold(run, calibration, asked)
+        for asked in draw(run)
+    ]
     found = {
         "machine": {"cpu": platform.processor() or platform.machine(), "torch": torch.__version__},
         "settings": {"method": calibration.settings.method, "options": dict(calibration.settings.options)}

@@ -26,6 +26,7 @@ from remanence.requests import (
     calibrate,
     forget,
     make_plan,
+    purge,
     read_calibration,
     read_evidence,
     read_request,
@@ -120,7 +121,7 @@ def test_a_plan_says_everything_and_changes_nothing(
     assert plan["action"] in ("unlearn", "retrain", "nothing")
     losses = [member["loss"] for member in plan["members"]]
     assert losses == sorted(losses, reverse=True)
-    assert page.read_text().count("data:image/png") == 24
+    assert page.read_text().count("data:image/png") == 32
     assert command(["plan", str(run), "--ids", str(ask(IDS[100:140]))]) == 0
     assert "90 % interval" in capsys.readouterr().out
 
@@ -331,6 +332,30 @@ def test_purge_erases_what_still_remembers_and_the_evidence_records_it(
     assert [Path(each["path"]).name for each in document["remains"]] == ["plan.html"]
     assert "Erased since" in (new / "evidence.html").read_text()
     assert command(["verify", str(new / "evidence.json"), "--public-key", str(tmp_path / "key.pub")]) == 0
+    open_folder(new).verify()
+
+
+def test_a_purge_that_was_killed_is_finished_by_the_next(
+    run: Path, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = tmp_path / "new"
+    opened = open_run(run)
+    forget(opened, read_request(ask(IDS[100:130]), opened), new)
+
+    def stopped(*ignored: object) -> None:
+        raise KeyboardInterrupt
+
+    # the files are erased and the evidence is written when it is stopped: the seal does not fit any more
+    monkeypatch.setattr("remanence.requests.purging.seal_in_place", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        purge(new, ())
+    assert not (run / "weights.safetensors").exists()
+    monkeypatch.undo()
+    purge(new, ())
+    assert all(check.holds for check in verify_evidence(new / "evidence.json"))
+    assert any(
+        each["path"].endswith("trace.safetensors") for each in read_evidence(new / "evidence.json")["erased"]
+    )
     open_folder(new).verify()
 
 

@@ -160,3 +160,10 @@ def test_with_few_sets_the_whole_doubt_is_above(n: int, upper: float) -> None:
     steps = np.arange(n, dtype=float)
     zeros = np.zeros(n)
     assert jackknife_interval(LeftOut(zeros, zeros, steps, np.ones(n, bool)), 0.9) == (0.0, upper)
+
+
+def test_one_set_that_never_came_to_rest_does_not_bend_the_law() -> None:
+    losses = np.logspace(-3, 3, 25)
+    steps = LAW(losses)
+    steps[8] = 3000.0
+    np.testing.assert_allclose(fit_law(losses, steps)(losses), LAW(losses), atol=8.0)

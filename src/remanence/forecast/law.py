@@ -12,6 +12,7 @@ from remanence.errors import InputError
 _GRID = (31, 13)
 """Points for log B and log(C − 1); the neighbourhood of the best is then searched as finely, twice."""
 _ROUNDS = 12
+_REWEIGHTED = 4
 _NOTHING = 1e-200
 """A loss below this is none: where it alone differs, the law has nothing to hold on to."""
 
@@ -37,10 +38,10 @@ class UnlearningLaw:
 
 
 def fit_law(losses: ArrayLike, steps: ArrayLike, reached: ArrayLike | None = None) -> UnlearningLaw:
-    """Least squares over A, B and C.
+    """Least absolute deviations over A, B and C: one set that never came to rest does not bend the law.
 
-    For each B and C the best A has a closed form, so B and C are searched on a grid: nothing to start from, no
-    local minimum to be caught in, the same answer every time.
+    They are reached by least squares with weights, anew a few times. For each B and C the best A has a closed form, so
+    B and C are searched on a grid: nothing to start from, no local minimum to be caught in, the same answer every time.
 
     Args:
         losses: one privacy loss a forget set.
@@ -54,37 +55,52 @@ def fit_law(losses: ArrayLike, steps: ArrayLike, reached: ArrayLike | None = Non
     if not (np.isfinite(P).all() and np.isfinite(k).all() and (P >= 0).all() and (k >= 0).all()):
         raise InputError("Losses and steps must be finite and not negative.")
     censored = np.zeros(P.shape, bool) if reached is None else ~np.asarray(reached, dtype=bool)
-    law = _least_squares(P, k)
+    law = _least_deviations(P, k)
     for _ in range(_ROUNDS if censored.any() else 0):
         filled = np.where(censored, np.maximum(k, law(P)), k)
-        before, law = law, _least_squares(P, filled)
+        before, law = law, _least_deviations(P, filled)
         if law == before:
             break
     return law
 
 
-def _least_squares(P: NDArray[np.float64], k: NDArray[np.float64]) -> UnlearningLaw:
+def _least_deviations(P: NDArray[np.float64], k: NDArray[np.float64]) -> UnlearningLaw:
+    weights = np.ones_like(k)
+    least = max(1.0, 0.02 * float(k.max()))
+    for _ in range(_REWEIGHTED):
+        law = _least_squares(P, k, weights)
+        weights = least / np.maximum(np.abs(law(P) - k), least)
+    return law
+
+
+def _least_squares(
+    P: NDArray[np.float64], k: NDArray[np.float64], weights: NDArray[np.float64]
+) -> UnlearningLaw:
     positive = P[P > _NOTHING]
     if positive.size == 0 or not k.any():
-        return UnlearningLaw(float(k.mean()), 0.0, float(np.e))
+        return UnlearningLaw(float(weights @ k / weights.sum()), 0.0, float(np.e))
     b = np.linspace(np.log(1e-2) - np.log(positive.max()), np.log(1e4) - np.log(positive.min()), _GRID[0])
     c = np.linspace(np.log(1e-6), np.log(1e6), _GRID[1])
-    i, j = _best(P, k, b, c)
+    i, j = _best(P, k, weights, b, c)
     for _ in range(2):
         b = np.linspace(b[max(i - 1, 0)], b[min(i + 1, b.size - 1)], _GRID[0])
         c = np.linspace(c[max(j - 1, 0)], c[min(j + 1, c.size - 1)], _GRID[1])
-        i, j = _best(P, k, b, c)
+        i, j = _best(P, k, weights, b, c)
     B, C = float(np.exp(b[i])), 1 + float(np.exp(c[j]))
     shape = np.log(B * P + C)
-    return UnlearningLaw(float(max(0.0, shape @ k / (shape @ shape))), B, C)
+    return UnlearningLaw(float(max(0.0, (weights * shape) @ k / ((weights * shape) @ shape))), B, C)
 
 
 def _best(
-    P: NDArray[np.float64], k: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64]
+    P: NDArray[np.float64],
+    k: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    b: NDArray[np.float64],
+    c: NDArray[np.float64],
 ) -> tuple[int, int]:
     """Where on the grid of log B and log(C − 1) the best A leaves the least squares."""
     shape = np.log(np.exp(b)[:, None, None] * P + (1 + np.exp(c))[None, :, None])
-    A = np.maximum(0.0, shape @ k / np.square(shape).sum(-1))
-    errors = np.square(A[..., None] * shape - k).sum(-1)
+    A = np.maximum(0.0, shape @ (weights * k) / (np.square(shape) @ weights))
+    errors = np.square(A[..., None] * shape - k) @ weights
     i, j = np.unravel_index(int(errors.argmin()), errors.shape)
     return int(i), int(j)

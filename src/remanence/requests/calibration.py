@@ -88,9 +88,7 @@ class CalibrationSettings:
         options = usual | full_names(self.options)
         make_method(self.method, options, recipe)
         steps = recipe.total_steps(len(run.data()[0]))
-        return CalibrationSettings(
-            **{**asdict(self), "options": options, "budget": self.budget or steps}
-        )
+        return CalibrationSettings(**{**asdict(self), "options": options, "budget": self.budget or steps})
 
 
 @dataclass(frozen=True, eq=False)

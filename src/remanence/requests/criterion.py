@@ -56,7 +56,7 @@ class Criterion:
             "log_odds": "the mean log-odds of the true class, relative to test examples,",
         }[self.metric]
         return (
-            f"{what} within {self.tolerance:.2g} of {self.target:.2f}, which models never trained on it show, "
+            f"{what} is within {self.tolerance:.2g} of {self.target:.2f}, which models never trained on it show, "
             f"in {self.stay} evaluations in a row"
         )
 

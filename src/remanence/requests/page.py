@@ -15,7 +15,7 @@ from remanence.scores import score_table
 from remanence.training import Run
 from remanence.types import Ids, as_ids
 
-_SHOWN = 12
+_SHOWN = 16
 
 
 def write_plan_page(path: Path, run: Run, plan: Plan) -> None:

@@ -25,6 +25,7 @@ from remanence.types import Bound, positions_of
 Action = Literal["unlearn", "retrain", "nothing"]
 PERCENTILES = (10, 25, 50, 75, 90)
 _WATCHED = ("mia", "log_odds", "ua", "test")
+_VERBS = {"finetune": "Fine-tune"}
 _DEAR = 0.8
 """Unlearning that is expected to cost this share of retraining is not worth its doubts."""
 
@@ -100,7 +101,7 @@ class Plan:
                 "training anew costs, and retraining leaves no doubt."
             )
         return (
-            f"{self.method.capitalize()} for about {steps} steps with {self._how()}, "
+            f"{_VERBS.get(self.method, self.method)} for about {steps} steps with {self._how()}, "
             f"{self.share_of_retraining:.0%} of the cost of retraining."
         )
 
