@@ -384,6 +384,7 @@ def unlearned(out: Path, source: Run, ids: Any) -> None:
     assert row["model_after"] == made.folder.files()["weights.safetensors"]
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_fifty_kills_never_leave_a_wrong_ledger(run: Path, ask: Ask, tmp_path: Path) -> None:
     """SIGKILL at fifty random moments; each time, either nothing was done or the next start finishes it."""
     opened, ids, rng = open_run(run), IDS[100:140], random.Random(7)

@@ -88,7 +88,8 @@ def _least_squares(
         i, j = _best(P, k, weights, b, c)
     B, C = float(np.exp(b[i])), 1 + float(np.exp(c[j]))
     shape = np.log(B * P + C)
-    return UnlearningLaw(float(max(0.0, (weights * shape) @ k / ((weights * shape) @ shape))), B, C)
+    A = float((weights * shape) @ k) / float((weights * shape) @ shape)
+    return UnlearningLaw(max(0.0, A), B, C)
 
 
 def _best(

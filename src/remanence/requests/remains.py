@@ -55,7 +55,11 @@ def find_remains(
     """
     found: dict[Path, Remain] = {}
     kept = skip.resolve()
-    for folder, names in _folders(look_in, kept):
+    for looked, (folder, names) in enumerate(_folders(look_in, kept)):
+        if looked == _MOST:
+            told = f"the search ended here, after {_MOST} folders; name narrower places with --look-in"
+            found[folder] = Remain(folder, told, ours=False)
+            break
         for each in _in_folder(folder, names, run, models, ids):
             found.setdefault(each.path.resolve(), each)
     return list(found.values())
@@ -135,7 +139,6 @@ def _alike(other: Run, run: Run) -> bool:
 
 
 def _folders(look_in: Iterable[Path], skip: Path) -> Iterator[tuple[Path, list[str]]]:
-    seen = 0
     for root in look_in:
         for place, inside, names in os.walk(root):
             folder = Path(place)
@@ -145,9 +148,6 @@ def _folders(look_in: Iterable[Path], skip: Path) -> Iterator[tuple[Path, list[s
             if folder.resolve() == skip:
                 inside.clear()
                 continue
-            seen += 1
-            if seen > _MOST:
-                return
             yield folder, sorted(names)
 
 
