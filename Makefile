@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-data test-adapters test-kills test-ray test-browser lint format bench bench-accounting bench-audit bench-methods bench-norms bench-recorder bench-study peers docs reference clean
+.PHONY: help demo test test-data test-adapters test-kills test-ray test-browser lint format bench bench-accounting bench-audit bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -57,6 +57,9 @@ test-browser: $(VENV)/.dev ## the dashboard in a real Chromium; takes the screen
 	command -v chromium >/dev/null || apt-get install --yes chromium || echo "No Chromium here: the tests will say so and skip"
 	REMANENCE_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/browser
 
+bench-requests: $(VENV)/.core ## twenty deletion requests on digits, forecast and carried out, beside real oracles; half an hour on two cores
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/requests.py --work .bench/requests --workers 2
+
 bench-study: $(VENV)/.core ## two workers against one on equal stages, and ten kills against none; ten minutes on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/study.py --kills 10
 
@@ -94,7 +97,7 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(INSTALL) '.[docs]'
 	@touch $@
 
-bench: bench-norms bench-accounting bench-recorder bench-methods bench-audit bench-study ## all benchmarks
+bench: bench-norms bench-accounting bench-recorder bench-methods bench-audit bench-study bench-requests ## all benchmarks
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/zensical build --strict --clean

@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     from remanence.gradients import example_gradient_norms as example_gradient_norms
     from remanence.gradients import example_gradients_gram as example_gradients_gram
     from remanence.gradients import norms_in_flight as norms_in_flight
+    from remanence.requests import CalibrationSettings as CalibrationSettings
+    from remanence.requests import Plan as Plan
+    from remanence.requests import calibrate as calibrate
+    from remanence.requests import forget as forget
+    from remanence.requests import make_plan as make_plan
+    from remanence.requests import read_request as read_request
+    from remanence.requests import verify_evidence as verify_evidence
     from remanence.theory.convergence import epsilon_after as epsilon_after
     from remanence.theory.convergence import steps_to_unlearn as steps_to_unlearn
     from remanence.theory.group import group_loss as group_loss
@@ -85,6 +92,15 @@ _HOME = {
         "RemanenceError",
         "RunFolderError",
         "UnknownNameError",
+    ),
+    "remanence.requests": (
+        "CalibrationSettings",
+        "Plan",
+        "calibrate",
+        "forget",
+        "make_plan",
+        "read_request",
+        "verify_evidence",
     ),
     "remanence.theory.convergence": ("epsilon_after", "steps_to_unlearn"),
     "remanence.theory.group": ("group_loss",),

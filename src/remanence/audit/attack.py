@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +26,12 @@ class Attack:
         called_outsider: share of the targets that the attackers take for examples never trained on.
         accuracy: share of the attacker's own examples, as many members as outsiders, that it gets right in the fold
             that it was not fitted on. One half means that it can tell nothing.
+        calls: [targets] for each of them, the share of the attackers that do.
     """
 
     called_outsider: float
     accuracy: float
+    calls: Floats = field(compare=False, repr=False)
 
 
 def attack(members: Floats, outsiders: Floats, targets: Floats, *, folds: int = FOLDS) -> Attack:
@@ -63,7 +65,7 @@ def attack(members: Floats, outsiders: Floats, targets: Floats, *, folds: int = 
     fitted = np.stack(_fit(chosen, truth, ~own))
     right = np.asarray((_scores(fitted, chosen) > 0) == (truth > 0))
     called = _scores(fitted, signals[2]) > 0
-    return Attack(float(called.mean()), float(right[own].mean()))
+    return Attack(float(called.mean()), float(right[own].mean()), called.mean(axis=0))
 
 
 def _fit(signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> tuple[Floats, Floats]:

@@ -33,6 +33,11 @@ def membership_accuracy(evaluation: Evaluation, *, signal: str = "confidence") -
     return attacked(evaluation, signal).accuracy
 
 
+def relative_log_odds(evaluation: Evaluation) -> float:
+    """Mean log-odds of the true class on the forget set minus that on the test set: it fits a set of one."""
+    return float(evaluation.forget.margin.mean() - evaluation.test.margin.mean())
+
+
 def attacked(evaluation: Evaluation, signal: str) -> Attack:
     """The attack by one signal, done once an evaluation."""
     return evaluation.once(f"attack by {signal}", partial(_attack, signal=signal))

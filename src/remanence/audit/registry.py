@@ -64,6 +64,14 @@ METRICS: dict[str, Metric] = {
         ),
         *_attacks(),
         Metric(
+            "log_odds",
+            "mean log-odds of the true class on the forget set, minus that on the test set",
+            "oracle",
+            "about 0 for examples as hard as the test set's, less for harder ones",
+            membership.relative_log_odds,
+            scale=0.5,
+        ),
+        Metric(
             "gus",
             "mean alignment of the input gradient with the noise that the forget set was trained with",
             "oracle",

@@ -17,11 +17,15 @@ from remanence.cli import console
 from remanence.cli.audit import app as audit
 from remanence.cli.barrier import app as barrier
 from remanence.cli.bound import app as bound
+from remanence.cli.calibrate import app as calibrate
 from remanence.cli.certify import app as certify
 from remanence.cli.dashboard import app as dashboard
 from remanence.cli.data import app as data
 from remanence.cli.demo import app as demo
 from remanence.cli.diff import app as diff
+from remanence.cli.forget import app as forget
+from remanence.cli.plan import app as plan
+from remanence.cli.purge import app as purge
 from remanence.cli.score import app as score
 from remanence.cli.select import app as select
 from remanence.cli.study import app as study
@@ -29,6 +33,7 @@ from remanence.cli.trace import app as trace
 from remanence.cli.train import app as train
 from remanence.cli.tune import app as tune
 from remanence.cli.unlearn import app as unlearn
+from remanence.cli.verify import app as verify
 from remanence.errors import DataWarning, InputError, RemanenceError
 
 app = App(
@@ -59,6 +64,11 @@ _COMMANDS = (
     bound,
     certify,
     study,
+    calibrate,
+    plan,
+    forget,
+    verify,
+    purge,
     dashboard,
 )
 for command in _COMMANDS:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from remanence.audit import Context, metrics_named
 from remanence.data import Split
@@ -26,6 +27,12 @@ from remanence.types import ForgetSet
 from remanence.unlearning import Method, make_method
 
 DEFAULT_METRICS = ("ua", "ra", "test", "mia")
+Rows = Sequence[Mapping[str, Any]]
+"""Measurements, as they are written."""
+Until = Callable[[Rows], bool]
+"""Asked after every evaluation, with all that was measured so far: whether to stop. Must depend on nothing else."""
+Also = Callable[[Draft, nn.Module, Rows], Sequence[str]]
+"""Writes further files into the run before it is sealed, and returns their names."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,7 @@ class UnlearnSettings:
         seed: of everything random.
         metrics: what to measure as it goes.
         every: steps between measurements; when None, densely at first, then sparsely, at no more than training costs.
+        at: the steps to measure after, instead.
         sample: measure on at most so many retain and test examples; on all when None.
         checkpoint_every: steps between checkpoints of the state; an epoch when 0.
     """
@@ -50,6 +58,7 @@ class UnlearnSettings:
     seed: int = 0
     metrics: tuple[str, ...] = DEFAULT_METRICS
     every: int | None = None
+    at: tuple[int, ...] = ()
     sample: int | None = None
     checkpoint_every: int = 0
 
@@ -70,20 +79,35 @@ def unlearn_run(
     resume: bool = False,
     ranks: Ranks = ALONE,
     progress: Progress = lambda done, total: None,
+    until: Until = lambda rows: False,
+    also: Also = lambda draft, model, rows: (),
+    facts: Mapping[str, Any] | None = None,
 ) -> Run:
     """Unlearn a forget set from a run and leave a sealed run in `out`, with what was measured on the way.
 
     A killed unlearning goes on with `resume`, from its last checkpoint, and ends with the same bits as one that was
     never disturbed. `retrain` trains an oracle, just as `remanence train --without` would.
+
+    Args:
+        run: what to unlearn from.
+        forget_set: what.
+        settings: how.
+        out: the new run's folder.
+        resume: go on with an unfinished one.
+        ranks: the processes that share the work.
+        progress: told how far it is.
+        until: stop sooner, once this holds of the measurements; on a single process.
+        also: writes further files, sealed with the run.
+        facts: further entries of the run's table `[unlearning]`; a run is resumed with the same ones only.
     """
     split = split_to_unlearn(run, forget_set)
     _check_metrics(settings, run, forget_set)
     method = make_method(settings.method, settings.options, run.settings.recipe)
     if settings.method == "retrain":
         return _retrain(run, forget_set, settings, method, out, resume, ranks, progress)
-    method, training, total = _begun(run, split, settings, method, ranks)
+    method, training, total = begun(run, split, settings, method, ranks)
     config = asdict(run.settings) | {
-        "unlearning": _description(run, forget_set, settings, method) | {"steps": total}
+        "unlearning": _description(run, forget_set, settings, method) | {"steps": total} | dict(facts or {})
     }
     fresh = ranks.first and claim(config, out, resume)
     ranks.wait()
@@ -91,13 +115,13 @@ def unlearn_run(
         with exclusive(out / f".lock-{ranks.rank}", f"Another process is unlearning in {out}; wait for it."):
             try:
                 context = Context(poison=run.poison, clean=run.clean[0])
-                rows = _unlearn(training, split, context, settings, out, total, progress)
+                rows = _unlearn(training, split, context, settings, out, total, until, progress)
             except InputError:
                 if fresh:
                     (out / UNFINISHED).unlink(missing_ok=True)  # what cannot begin must not stand in the way
                 raise
             if ranks.first:
-                _seal(out, config, run, training, rows)
+                _seal(out, config, run, training, rows, also)
         ranks.wait()
     return open_run(out)
 
@@ -133,8 +157,8 @@ def _check_metrics(settings: UnlearnSettings, run: Run, forget_set: ForgetSet) -
             )
 
 
-def _begun(
-    run: Run, split: Split, settings: UnlearnSettings, method: Method, ranks: Ranks
+def begun(
+    run: Run, split: Split, settings: UnlearnSettings, method: Method, ranks: Ranks = ALONE
 ) -> tuple[Method, Training, int]:
     """The method's run before its first step, long enough for the steps asked for."""
     training = method.begin(run.model(), split, seed=settings.seed, ranks=ranks)
@@ -163,6 +187,7 @@ def _description(
         "seed": settings.seed,
         "metrics": list(settings.metrics),
         "every": settings.every,
+        "at": list(settings.at) or None,
         "sample": settings.sample,
         "parent": run.folder.digest(),
         "forget": forget_set.name,
@@ -177,6 +202,7 @@ def _unlearn(
     settings: UnlearnSettings,
     out: Path,
     total: int,
+    until: Until,
     progress: Progress,
 ) -> list[dict[str, Any]]:
     watched = split if settings.sample is None else sampled(split, settings.sample, settings.seed)
@@ -194,9 +220,12 @@ def _unlearn(
 
     rows = rows or look()
     steps = training.steps()
-    while training.step < total:
+    done = until(rows)
+    while training.step < total and not done:
         next(steps)
-        rows += look()
+        found = look()
+        rows += found
+        done = bool(found) and until(rows)
         if training.step % every == 0 and training.ranks.first:
             checkpoints.save(training, rows)
         progress(training.step, total)
@@ -204,6 +233,8 @@ def _unlearn(
 
 
 def _evaluations(training: Training, watched: Split, settings: UnlearnSettings, total: int) -> set[int]:
+    if settings.at:
+        return {0, *(step for step in settings.at if step <= total)}
     if settings.every is not None:
         return set(every_steps(total, settings.every).tolist())
     size = len(watched.train) + len(watched.test)
@@ -212,7 +243,12 @@ def _evaluations(training: Training, watched: Split, settings: UnlearnSettings, 
 
 
 def _seal(
-    out: Path, config: Mapping[str, Any], run: Run, training: Training, rows: list[dict[str, Any]]
+    out: Path,
+    config: Mapping[str, Any],
+    run: Run,
+    training: Training,
+    rows: list[dict[str, Any]],
+    also: Also,
 ) -> None:
     if not all(bool(torch.isfinite(p).all()) for p in training.parameters.values()):
         raise NumericalError(
@@ -226,6 +262,7 @@ def _seal(
     if run.poison is not None:
         write_poison(draft, run.poison)
         files.append("poison.safetensors")
+    files += also(draft, training.model, rows)
     seal_in_place(out, "training", files)
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
     (out / UNFINISHED).unlink(missing_ok=True)

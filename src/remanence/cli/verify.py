@@ -1,0 +1,82 @@
+"""`remanence verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from remanence.cli import console
+
+app = App(name="verify")
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+@app.default
+def verify(
+    evidence: Path,
+    /,
+    *,
+    run: Path | None = None,
+    public_key: Path | None = None,
+    ids: Path | None = None,
+    column: str = "id",
+    json: Flag = False,
+) -> None:
+    """Check evidence: its signature, its digest, and that the model is the one it is about.
+
+    Fails (exit code 1) if one byte of the evidence or of the model has changed.
+
+    Example:
+
+    `remanence verify run2/evidence.json --public-key key.pub`
+
+    Parameters
+    ----------
+    evidence:
+        An evidence.json made by `remanence forget`.
+    run:
+        The folder of the model; where the evidence lies by default.
+    public_key:
+        Ed25519 public key (PEM or OpenSSH) that must have signed it.
+    ids:
+        A file of ids that must be exactly those of the request.
+    column:
+        Column of the ids.
+    json:
+        Print the outcome as one JSON document.
+    """
+    from remanence.errors import RemanenceError
+    from remanence.forgetting import ids_from_file
+    from remanence.requests import read_evidence, read_public_key, verify_evidence
+    from remanence.requests.signing import fingerprint
+    from remanence.training import open_run
+
+    asked = None
+    if ids is not None:
+        known = open_run(evidence.parent if run is None else run).clean[0].ids
+        asked = ids_from_file(ids, known, column=column).ids.tolist()
+    key = None if public_key is None else read_public_key(public_key)
+    checks = verify_evidence(evidence, run=run, public_key=key, ids=asked)
+    failed = [check for check in checks if not check.holds]
+    signature = read_evidence(evidence)["signature"]
+    if json:
+        console.print_json(
+            {
+                "holds": not failed,
+                "signed": signature is not None,
+                "checks": [{"what": check.what, "holds": check.holds} for check in checks],
+            }
+        )
+    else:
+        for check in checks:
+            console.out.print(f"{'✓' if check.holds else '✗'} {check.what}", soft_wrap=True, markup=False)
+        if signature is None:
+            console.note("The evidence is not signed: whoever can write these files could have written it.")
+        elif key is None and not failed:
+            console.note(
+                f"Signed with the key {fingerprint(signature['public_key'])}; --public-key checks whose that is."
+            )
+    if failed:
+        raise RemanenceError(f"{evidence} does not hold: it is not true that {failed[0].what}.")

@@ -1,0 +1,116 @@
+"""One byte sequence for a document, a digest of it, and a signature that anybody can check."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    load_pem_private_key,
+    load_pem_public_key,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
+
+from remanence.errors import InputError
+
+ALGORITHM = "Ed25519"
+_OUTSIDE = ("digest", "signature")
+"""What is said about a document is not part of it."""
+
+
+def canonical(document: Mapping[str, Any]) -> bytes:
+    """The bytes that digest and signature cover: sorted keys, no spaces, UTF-8."""
+    inside = {key: value for key, value in document.items() if key not in _OUTSIDE}
+    text = json.dumps(inside, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode()
+
+
+def rendered(document: Mapping[str, Any]) -> bytes:
+    """The file: the only way in which a document is written, so that every byte of it counts."""
+    text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return text.encode() + b"\n"
+
+
+def sealed(document: Mapping[str, Any], key: Ed25519PrivateKey | None) -> dict[str, Any]:
+    """The document with its digest, and signed if there is a key."""
+    content = canonical(document)
+    signature = None
+    if key is not None:
+        public = key.public_key().public_bytes_raw()
+        signature = {"algorithm": ALGORITHM, "public_key": public.hex(), "value": key.sign(content).hex()}
+    return {**document, "digest": hashlib.sha256(content).hexdigest(), "signature": signature}
+
+
+def digest_holds(document: Mapping[str, Any]) -> bool:
+    """Whether the document is the one that its digest was taken of."""
+    return bool(document.get("digest") == hashlib.sha256(canonical(document)).hexdigest())
+
+
+def signature_holds(document: Mapping[str, Any]) -> bool:
+    """Whether the key that the document names has signed it."""
+    signature = document["signature"]
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature["public_key"]))
+        key.verify(bytes.fromhex(signature["value"]), canonical(document))
+    except (InvalidSignature, ValueError, KeyError, TypeError):
+        return False
+    return bool(signature.get("algorithm") == ALGORITHM)
+
+
+def fingerprint(public_key: str) -> str:
+    """A short name of a public key, to read out over the telephone."""
+    digest = hashlib.sha256(bytes.fromhex(public_key)).hexdigest()
+    return " ".join(digest[i : i + 4] for i in range(0, 24, 4))
+
+
+def read_private_key(path: Path) -> Ed25519PrivateKey:
+    """An Ed25519 private key in PEM or OpenSSH form, without a passphrase."""
+    content = _bytes(path)
+    try:
+        load = load_ssh_private_key if b"OPENSSH PRIVATE KEY" in content else load_pem_private_key
+        key = load(content, password=None)
+    except TypeError:
+        raise InputError(
+            f"{path} must be a key without a passphrase; it has one. Nothing was changed."
+        ) from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise InputError(
+            f"{path} must be an Ed25519 private key (`openssl genpkey -algorithm ed25519 -out key.pem`); "
+            "it cannot be read as one. Nothing was changed."
+        ) from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InputError(f"{path} must be an Ed25519 key; it is another kind. Nothing was changed.")
+    return key
+
+
+def read_public_key(path: Path) -> str:
+    """An Ed25519 public key in PEM or OpenSSH form, as hexadecimal digits."""
+    content = _bytes(path)
+    try:
+        load = load_ssh_public_key if content.startswith(b"ssh-") else load_pem_public_key
+        key = load(content)
+    except (ValueError, UnsupportedAlgorithm):
+        raise InputError(
+            f"{path} must be an Ed25519 public key (`openssl pkey -in key.pem -pubout`); it cannot be read as one."
+        ) from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise InputError(f"{path} must be an Ed25519 key; it is another kind.")
+    return key.public_bytes_raw().hex()
+
+
+def hidden(ids: list[int | str], salt: str) -> list[str]:
+    """Each id's keyed hash; whoever has the salt can check an id, nobody else can guess one."""
+    return [hmac.new(bytes.fromhex(salt), str(each).encode(), "sha256").hexdigest() for each in ids]
+
+
+def _bytes(path: Path) -> bytes:
+    if not path.is_file():
+        raise InputError(f"{path} must be a key file; it is not there.")
+    return path.read_bytes()

@@ -1,0 +1,417 @@
+"""A deletion request from arrival to evidence, on a small run: planned, carried out, killed, verified, purged."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from remanence.cli.main import run as command
+from remanence.data import digits
+from remanence.errors import RunFolderError
+from remanence.requests import (
+    CalibrationSettings,
+    Orders,
+    calibrate,
+    forget,
+    make_plan,
+    purge,
+    read_calibration,
+    read_evidence,
+    read_request,
+    verify_evidence,
+)
+from remanence.requests.ledger import past
+from remanence.storage import SEAL, open_folder, read_trace
+from remanence.storage.lock import exclusive
+from remanence.training import Recipe, Run, open_run
+from remanence.training.run import RunSettings, train_run
+from remanence.trials import UnlearnSettings, oracle_settings, unlearn_run
+from remanence.types import ForgetSet
+
+IDS = digits()[0].ids
+PLANTED = tuple(IDS[:40].tolist())
+QUICK = Recipe(epochs=4, learning_rate=0.2, batch_size=64, weight_decay=1e-3)
+Ask = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("requests") / "run"
+    options = {"hidden": [32]}
+    settings = RunSettings(
+        "digits", "mlp", QUICK, record=4, placement="even", poison=PLANTED, model_options=options
+    )
+    train_run(settings, out)
+    run, mine = open_run(out), ForgetSet("mine", IDS[700:730])
+    options = {"learning_rate": 0.2, "weight_decay": 2e-3}
+    own = unlearn_run(run, mine, UnlearnSettings("finetune", options, steps=40, every=5), out.parent / "mine")
+    calibrate(run, CalibrationSettings(sets=20, small=20, models=20, budget=40), workers=1, own=[own])
+    return out
+
+
+@pytest.fixture
+def run(calibrated: Path, tmp_path: Path) -> Path:
+    """A copy of its own for every test, whose paths and locks are nobody else's."""
+    shutil.copytree(calibrated, tmp_path / "run")
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Ask:
+    def write(ids: Any, name: str = "request.csv") -> Path:
+        (tmp_path / name).write_text("id\n" + "".join(f"{each}\n" for each in ids))
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    made = Ed25519PrivateKey.generate()
+    (tmp_path / "key.pem").write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public = made.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    (tmp_path / "key.pub").write_bytes(public)
+    return tmp_path / "key.pem"
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """Run a command that must be refused; its one sentence."""
+    assert command([str(each) for each in arguments]) == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file but locks and marks."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_a_calibration_counts_the_users_own_runs(calibrated: Path) -> None:
+    made = read_calibration(open_run(calibrated))
+    assert [row["name"] for row in made.rows][-1] == "mine"
+    assert len(made.runs("mia")) == 21
+    assert len(made.runs("log_odds")) == 20
+    assert not (calibrated / ".calibrating").exists()
+
+
+def test_a_plan_says_everything_and_changes_nothing(
+    run: Path, ask: Ask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(run)
+    page = tmp_path / "plan.html"
+    assert command(["plan", str(run), "--ids", str(ask(IDS[100:140])), "--page", str(page), "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert contents(run) == before
+    assert plan["size"] == 40
+    assert 0 <= plan["forecast"]["low"] <= plan["forecast"]["steps"]
+    assert plan["bound"]["status"] in ("heuristic", "vacuous")
+    assert plan["criterion"]["metric"] == "mia"
+    assert plan["action"] in ("unlearn", "retrain", "nothing")
+    losses = [member["loss"] for member in plan["members"]]
+    assert losses == sorted(losses, reverse=True)
+    assert page.read_text().count("data:image/png") == 32
+    assert command(["plan", str(run), "--ids", str(ask(IDS[100:140]))]) == 0
+    assert "90 % interval" in capsys.readouterr().out
+
+
+def test_a_small_request_is_told_what_it_can_show(run: Path, ask: Ask) -> None:
+    opened = open_run(run)
+    plan = make_plan(opened, read_request(ask(IDS[200:203]), opened))
+    assert plan.criterion.metric == "log_odds"
+    assert any("3 examples cannot be measured in points of accuracy" in each for each in plan.caveats)
+
+
+def test_what_was_not_calibrated_is_said(run: Path, ask: Ask) -> None:
+    opened = open_run(run)
+    train = opened.clean[0]
+    sevens = train.ids[train.labels.numpy() == 7]
+    plan = make_plan(opened, read_request(ask(sevens), opened))
+    assert any("of a class" in each for each in plan.caveats)
+    many = make_plan(opened, read_request(ask(IDS[:400]), opened))
+    assert any("its size, 400" in each for each in many.caveats)
+
+
+def test_forget_leaves_a_run_with_its_past_and_its_evidence(
+    run: Path, ask: Ask, key: Path, tmp_path: Path
+) -> None:
+    new, ids = tmp_path / "new", IDS[20:60]
+    before = contents(run)
+    asked = ask(ids)
+    arguments = ["--key", str(key), "--asked-by", "Legal", "--oracle", "--json"]
+    assert command(["forget", str(run), "--ids", str(asked), "--out", str(new), *arguments]) == 0
+    assert contents(run) == before
+    made = open_run(new)
+    made.folder.verify()
+    assert set(made.forgotten.tolist()) == set(ids.tolist())
+    assert not np.isin(ids, read_trace(made.folder).ids).any()
+    assert not np.isin(ids, made.data()[0].ids).any()
+    assert not np.isin(ids, made.settings.poison).any()
+    assert made.poison is not None
+    assert len(made.poison.ids) == 20
+    read_calibration(made)  # requests can follow one another
+    (row,) = past(made)
+    assert set(row["ids"]) == set(ids.tolist())
+    document = read_evidence(new / "evidence.json")
+    text = (new / "evidence.json").read_text()
+    assert document["request"]["asked_by"] == "Legal"
+    assert row["salt"] not in text
+    assert document["model"]["before"]["weights"] == open_run(run).folder.files()["weights.safetensors"]
+    assert {each["metric"] for each in document["audit"]} >= {
+        "mia",
+        "log_odds",
+        "ua",
+        "ra",
+        "test",
+        "gus",
+        "gus_z",
+    }
+    assert all(each["oracle"] is not None for each in document["audit"])
+    assert {each["status"] for each in document["bounds"]} <= {"heuristic", "vacuous"}
+    assert document["actual"]["stopped_at"] == made.unlearning["steps"]
+    assert any(each["path"].endswith("run/weights.safetensors") for each in document["remains"])
+    page = (new / "evidence.html").read_text()
+    assert "Evidence of forgetting" in page
+    assert document["digest"] in page
+    checks = [str(new / "evidence.json"), "--public-key", str(tmp_path / "key.pub"), "--ids", str(asked)]
+    assert command(["verify", *checks]) == 0
+    assert command(["verify", checks[0], "--ids", str(ask(IDS[21:61], "other.csv"))]) == 1
+    # the same command again finds its work done
+    assert command(["forget", str(run), "--ids", str(asked), "--out", str(new)]) == 0
+
+
+def test_one_changed_byte_is_found(run: Path, ask: Ask, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    opened = open_run(run)
+    forget(opened, read_request(ask(IDS[100:130]), opened), new)
+    assert all(check.holds for check in verify_evidence(new / "evidence.json"))
+    rng = random.Random(0)
+    for name in ("evidence.json", "weights.safetensors", "config.toml", "ledger.jsonl", "trace.safetensors"):
+        whole = (new / name).read_bytes()
+        for _ in range(5):
+            changed = bytearray(whole)
+            changed[rng.randrange(len(whole))] ^= 1 << rng.randrange(7)
+            (new / name).write_bytes(bytes(changed))
+            assert command(["verify", str(new / "evidence.json")]) in (1, 2), name
+        (new / name).write_bytes(whole)
+    assert command(["verify", str(new / "evidence.json")]) == 0
+
+
+def test_requests_follow_one_another_and_nobody_comes_back(
+    run: Path, ask: Ask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for source, ids, out in ((run, IDS[100:130], first), (first, IDS[200:225], second)):
+        opened = open_run(source)
+        forget(opened, read_request(ask(ids), opened), out)
+    made = open_run(second)
+    gone = {*IDS[100:130].tolist(), *IDS[200:225].tolist()}
+    assert set(made.forgotten.tolist()) == gone
+    rows = past(made)
+    assert [row["size"] for row in rows] == [30, 25]
+    assert rows[1]["model_before"] == rows[0]["model_after"]
+    assert rows[1]["cumulative"]["value"] > rows[1]["bound"]["value"]
+    assert not gone & set(made.data()[0].ids.tolist())
+    again = oracle_settings(made, ForgetSet("more", IDS[300:310]), seed=0)
+    assert gone <= set(again.without)
+    assert "have been forgotten already, the first is" in refused(
+        capsys, "forget", second, "--ids", ask(IDS[120:125]), "--out", tmp_path / "third"
+    )
+    # from the first run, another way would bring them back: it must be meant
+    sentence = refused(capsys, "forget", run, "--ids", ask(IDS[300:330]), "--out", tmp_path / "third")
+    assert "goes on in" in sentence
+    assert not (tmp_path / "third").exists()
+
+
+def test_wrong_input_is_refused_in_one_sentence_and_nothing_changes(
+    run: Path, ask: Ask, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(run)
+    good, out = ask(IDS[100:130]), tmp_path / "new"
+    wrong = tmp_path / "wrong.csv"
+    told = ["forget", run, "--out", out, "--ids"]
+    wrong.write_text('id\n100\n"10\n')
+    assert "wrong.csv, line 3" in refused(capsys, *told, wrong)
+    wrong.write_text("id,why\n100,gdpr\n101\n")
+    assert "wrong.csv, line 3: must have 2 fields" in refused(capsys, *told, wrong)
+    wrong.write_text("id\n5\n99999\n")
+    assert "no example has the id" in refused(capsys, *told, wrong)
+    wrong.write_text("id\n")
+    assert "wrong.csv" in refused(capsys, *told, wrong)
+    assert "no column" in refused(capsys, *told, good, "--column", "person")
+    wrong.write_text("no key")
+    assert "Ed25519" in refused(capsys, *told, good, "--key", wrong)
+    assert "outside of" in refused(capsys, "forget", run, "--ids", good, "--out", run / "new")
+    assert "at least 1 step" in refused(capsys, *told, good, "--budget", 0)
+    assert not out.exists()
+    assert contents(run) == before
+
+
+def test_other_peoples_folders_are_refused(
+    run: Path, ask: Ask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, other = tmp_path / "plain", tmp_path / "other"
+    recipe = Recipe(epochs=1, learning_rate=0.1)
+    train_run(RunSettings("digits", "mlp", recipe, record=0), plain)
+    assert "it has none" in refused(capsys, "calibrate", plain)
+    train_run(RunSettings("digits", "mlp", recipe, record=2, seed=3), other)
+    good = ask(IDS[100:130])
+    assert "must be calibrated" in refused(capsys, "plan", other, "--ids", good)
+    shutil.copytree(run / "calibration", other / "calibration")
+    assert "another model" in refused(capsys, "plan", other, "--ids", good)
+    assert "no request made it" in refused(capsys, "purge", run)
+    assert "another document" in refused(capsys, "verify", run / "calibration" / "facts.json")
+    assert "there already" in refused(capsys, "calibrate", run)
+
+
+def test_two_requests_at_once_are_one_after_the_other(run: Path, ask: Ask, tmp_path: Path) -> None:
+    opened = open_run(run)
+    request = read_request(ask(IDS[100:130]), opened)
+    with (
+        exclusive(run / ".request.lock", "held"),
+        pytest.raises(RunFolderError, match="Another request is being carried out"),
+    ):
+        forget(opened, request, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    assert past(forget(opened, request, tmp_path / "new").run)
+
+
+def test_a_budget_that_is_too_small_is_said(
+    run: Path, ask: Ask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened = open_run(run)
+    table = read_trace(opened.folder)
+    hard = table.ids[np.argsort(-table.norms.sum(axis=0))[:40]]
+    told = ["forget", str(run), "--ids", str(ask(hard)), "--out", str(tmp_path / "new"), "--budget", "2"]
+    assert command(told) == 0
+    assert "NOT forgotten" in capsys.readouterr().out
+    document = read_evidence(tmp_path / "new" / "evidence.json")
+    assert not document["actual"]["reached"]
+    assert "does not hold" in (tmp_path / "new" / "evidence.html").read_text()
+
+
+def test_purge_erases_what_still_remembers_and_the_evidence_records_it(
+    run: Path, ask: Ask, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new"
+    (run / "notes.txt").write_text("mine")
+    command(["plan", str(run), "--ids", str(ask(IDS[100:130])), "--page", str(tmp_path / "plan.html")])
+    told = ["forget", str(run), "--ids", str(ask(IDS[100:130])), "--out", str(new), "--key", str(key)]
+    assert command(told) == 0
+    capsys.readouterr()
+    assert command(["purge", str(new)]) == 0
+    listed = capsys.readouterr().out
+    for what in (
+        "weights.safetensors",
+        "trace.safetensors",
+        "poison.safetensors",
+        "calibration",
+        "plan.html",
+    ):
+        assert what in listed
+    assert "Nothing was erased" in listed
+    assert (run / "weights.safetensors").exists()
+    assert "give the --key" in refused(capsys, "purge", new, "--yes")
+    old = read_evidence(new / "evidence.json")["digest"]
+    assert command(["purge", str(new), "--yes", "--key", str(key)]) == 0
+    assert sorted(path.name for path in run.iterdir()) == ["notes.txt"]
+    document = read_evidence(new / "evidence.json")
+    assert document["supersedes"] == old
+    assert any(each["path"].endswith("weights.safetensors") for each in document["erased"])
+    assert [Path(each["path"]).name for each in document["remains"]] == ["plan.html"]
+    assert "Erased since" in (new / "evidence.html").read_text()
+    assert command(["verify", str(new / "evidence.json"), "--public-key", str(tmp_path / "key.pub")]) == 0
+    open_folder(new).verify()
+
+
+def test_a_purge_that_was_killed_is_finished_by_the_next(
+    run: Path, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = tmp_path / "new"
+    opened = open_run(run)
+    forget(opened, read_request(ask(IDS[100:130]), opened), new)
+
+    def stopped(*ignored: object) -> None:
+        raise KeyboardInterrupt
+
+    # the files are erased and the evidence is written when it is stopped: the seal does not fit any more
+    monkeypatch.setattr("remanence.requests.purging.seal_in_place", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        purge(new, ())
+    assert not (run / "weights.safetensors").exists()
+    monkeypatch.undo()
+    purge(new, ())
+    assert all(check.holds for check in verify_evidence(new / "evidence.json"))
+    assert any(
+        each["path"].endswith("trace.safetensors") for each in read_evidence(new / "evidence.json")["erased"]
+    )
+    open_folder(new).verify()
+
+
+def forked(work: Callable[[], object]) -> int:
+    """Do it in a child that shares what is loaded; its process id."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        work()
+        os._exit(0)
+    except BaseException:
+        os._exit(9)
+
+
+def unlearned(out: Path, source: Run, ids: Any) -> None:
+    """Either a whole run with a true ledger, or nothing that anybody could take for one."""
+    if not (out / SEAL).exists():
+        return
+    made = open_run(out)
+    made.folder.verify()
+    assert all(check.holds for check in verify_evidence(out / "evidence.json"))
+    (row,) = past(made)
+    assert row["ids"] == ids.tolist()
+    assert row["model_before"] == source.folder.files()["weights.safetensors"]
+    assert row["model_after"] == made.folder.files()["weights.safetensors"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_fifty_kills_never_leave_a_wrong_ledger(run: Path, ask: Ask, tmp_path: Path) -> None:
+    """SIGKILL at fifty random moments; each time, either nothing was done or the next start finishes it."""
+    opened, ids, rng = open_run(run), IDS[100:140], random.Random(7)
+    request, out, before = read_request(ask(ids), opened), tmp_path / "new", contents(run)
+
+    def work(place: Path = out) -> None:
+        forget(opened, request, place, Orders(apart=True))
+
+    started = time.monotonic()
+    work(tmp_path / "quiet")
+    took = time.monotonic() - started
+    weights = (tmp_path / "quiet" / "weights.safetensors").read_bytes()
+    kills = midway = 0
+    while kills < 50:
+        child = forked(work)
+        time.sleep(rng.uniform(0, 1.1 * took))
+        os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        kills += os.WIFSIGNALED(status)
+        assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+        unlearned(out, opened, ids)
+        midway += (out / "unfinished.toml").exists()
+        if (out / SEAL).exists():
+            assert (out / "weights.safetensors").read_bytes() == weights
+            shutil.rmtree(out)
+    assert midway >= 5  # kills that met a request half done
+    work()
+    unlearned(out, opened, ids)
+    assert (out / "weights.safetensors").read_bytes() == weights
+    assert contents(run) == before

@@ -1,0 +1,98 @@
+"""The reference pool: what it expects is what models never trained on a set would show."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from remanence.errors import DataError, InputError
+from remanence.forecast import ReferencePool
+from remanence.requests.folds import deal_folds
+
+N, CLASSES, SLOPE = 600, 5, 1.5
+LABELS = np.repeat(np.arange(CLASSES), N // CLASSES)
+OWN = np.random.default_rng(0).normal(0, 2, N)
+
+
+def truth(rows: np.ndarray) -> float:
+    """What a model without these rows shows of them on average: easier classes lose when they are thinned out."""
+    gone = np.bincount(LABELS[rows], minlength=CLASSES) / (N // CLASSES)
+    return float((OWN[rows] + SLOPE * np.log(1 - gone)[LABELS[rows]]).mean())
+
+
+def pool(models: int = 40, shift: float = 0.1, noise: float = 0.9, seed: int = 1) -> ReferencePool:
+    rng = np.random.default_rng(seed)
+    left_out = deal_folds(LABELS, models, seed=seed)
+    log_odds = np.zeros((models, N))
+    for row, gone in enumerate(left_out):
+        share = np.bincount(LABELS[gone], minlength=CLASSES) / (N // CLASSES)
+        log_odds[row] = (
+            OWN + SLOPE * np.log(1 - share)[LABELS] + rng.normal(0, shift) + rng.normal(0, noise, N)
+        )
+    calls = (log_odds < 0).astype(float)
+    return ReferencePool(np.arange(N), LABELS, left_out, log_odds * left_out, calls * left_out)
+
+
+@pytest.mark.parametrize("kind", ["random", "half of a class", "three quarters of a class", "hard"])
+def test_a_set_is_expected_to_show_what_models_without_it_show(kind: str) -> None:
+    rng = np.random.default_rng(3)
+    rows = {
+        "random": rng.choice(N, 50, replace=False),
+        "half of a class": np.flatnonzero(LABELS == 2)[:60],
+        "three quarters of a class": np.flatnonzero(LABELS == 1)[:90],
+        "hard": np.argsort(OWN)[:40],
+    }[kind]
+    expected = pool().expect(rows)
+    assert expected.log_odds == pytest.approx(truth(rows), abs=0.25)
+    assert expected.beyond == ()
+
+
+def test_the_spread_is_that_of_one_model_to_the_next() -> None:
+    known = pool(shift=0.3, noise=0.9)
+    for size in (1, 25, 100):
+        true = np.sqrt(0.3**2 + 0.9**2 / size)
+        assert known.expect(np.arange(size)).log_odds_spread == pytest.approx(true, rel=0.25)
+
+
+def test_more_of_a_class_than_any_model_left_out_is_said() -> None:
+    nearly_all = np.flatnonzero(LABELS == 3)[:115]
+    (sentence,) = pool().expect(nearly_all).beyond
+    assert "96%" in sentence
+    assert "75%" in sentence
+
+
+def test_forgotten_examples_leave_the_pool_and_the_others_stay() -> None:
+    known = pool()
+    less = known.without(np.arange(100, 110))
+    assert len(less.ids) == N - 10
+    with pytest.raises(DataError, match="not in the calibration"):
+        less.expect(np.array([105]))
+    others = np.arange(300, 340)
+    assert less.expect(others).log_odds == pytest.approx(
+        known.expect(others).log_odds, abs=0.01
+    )  # they share a slope
+
+
+def test_an_example_that_no_two_models_left_out_is_refused() -> None:
+    known = pool()
+    never = known.left_out.copy()
+    never[:, 7] = False
+    with pytest.raises(InputError, match="at least two models; 1 are not"):
+        ReferencePool(known.ids, LABELS, never, known.log_odds, known.calls)
+
+
+@pytest.mark.parametrize("models", [20, 40, 57])
+def test_folds_leave_everyone_out_about_equally_often(models: int) -> None:
+    left_out = deal_folds(LABELS, models, seed=5)
+    often = left_out.sum(axis=0)
+    assert often.min() >= 2
+    assert often.max() - often.min() <= 3
+    shares = [left_out[:, label == LABELS].mean(axis=1) for label in range(CLASSES)]
+    for share in shares:
+        assert sorted(np.round(share, 2))[-4:] == pytest.approx([0.5, 0.5, 0.75, 0.75], abs=0.02)
+        assert np.median(share) == pytest.approx(0.1, abs=0.01)
+
+
+def test_too_few_models_are_refused() -> None:
+    with pytest.raises(InputError, match="at least 20; got 12"):
+        deal_folds(LABELS, 12, seed=0)

@@ -1,0 +1,169 @@
+"""The forecast: a law that is found again, an interval that holds as often as it says, honest comparisons."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remanence.errors import InputError
+from remanence.forecast import (
+    CalibrationRun,
+    Difficulty,
+    Forecaster,
+    LeftOut,
+    UnlearningLaw,
+    compare,
+    difficulty_of,
+    fit_law,
+    jackknife_interval,
+)
+from remanence.scores import ScoreTable
+from remanence.types import Scores, Status
+
+LAW = UnlearningLaw(A=40.0, B=3.0, C=1.2)
+
+
+def run(loss: float, steps: float, *, reached: bool = True, size: int = 50) -> CalibrationRun:
+    losses = dict.fromkeys(("mean", "median", "upper quartile", "upper tenth"), loss)
+    proxy = {"confidence": -math.log10(loss + 1e-9), "gradient_norm_mean": math.sqrt(loss)}
+    return CalibrationRun(f"set {loss:.3g}", Difficulty(size, losses, proxy), steps, reached)
+
+
+def drawn(n: int, seed: int, noise: float = 10.0) -> list[CalibrationRun]:
+    rng = np.random.default_rng(seed)
+    losses = 10 ** rng.uniform(-5, 4, n)
+    return [run(loss, max(0.0, float(LAW(loss) + rng.normal(0, noise)))) for loss in losses]
+
+
+def test_a_law_is_found_again() -> None:
+    losses = np.logspace(-5, 4, 30)
+    found = fit_law(losses, LAW(losses))
+    np.testing.assert_allclose(found(losses), LAW(losses), atol=1.0)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e4)), min_size=3, max_size=12))
+def test_a_law_never_falls_and_is_never_negative(points: list[tuple[float, float]]) -> None:
+    losses, steps = zip(*points, strict=True)
+    law = fit_law(losses, steps)
+    curve = law(np.concatenate([[0.0], np.logspace(-8, 7, 50)]))
+    assert (curve >= 0).all()
+    assert (np.diff(curve) >= -1e-9 * max(1.0, curve.max())).all()
+
+
+def test_a_set_never_unlearned_pulls_up_and_not_down() -> None:
+    losses = np.logspace(-3, 3, 12)
+    true = LAW(losses)
+    budget = np.minimum(true, 150.0)
+    taken_as_reached = fit_law(losses, budget)
+    taken_as_censored = fit_law(losses, budget, true <= 150.0)
+    assert taken_as_censored(1e3) > taken_as_reached(1e3)
+    assert abs(taken_as_censored(1e3) - LAW(1e3)) < abs(taken_as_reached(1e3) - LAW(1e3))
+
+
+def test_the_interval_holds_as_often_as_it_says() -> None:
+    """100 calibrations of 24 sets, one new set each."""
+    hits = 0
+    for seed in range(100):
+        *runs, new = drawn(25, seed)
+        forecast = Forecaster(runs).forecast(new.difficulty, 0.9)
+        hits += forecast.low <= new.steps <= forecast.high
+    assert 0.82 <= hits / 100 <= 0.99
+
+
+def test_censored_sets_open_the_upper_end() -> None:
+    n = 24
+    steps = np.arange(n, dtype=np.float64)
+    reached = np.ones(n, bool)
+    _, closed = jackknife_interval(LeftOut(steps, steps, steps, reached))
+    assert math.isfinite(closed)
+    reached[-3:] = False
+    low, opened = jackknife_interval(LeftOut(steps, steps, steps, reached))
+    assert opened == math.inf
+    assert low == pytest.approx(0.0)
+
+
+def test_few_runs_give_no_interval() -> None:
+    few = np.ones(5)
+    assert jackknife_interval(LeftOut(few, few, few, few > 0)) == (0.0, math.inf)
+    with pytest.raises(InputError, match="at least 20"):
+        Forecaster(drawn(19, 0))
+
+
+def test_beyond_what_was_calibrated_is_said_aloud() -> None:
+    runs = drawn(24, 3)
+    forecaster = Forecaster(runs)
+    inside = forecaster.forecast(runs[5].difficulty)
+    assert inside.beyond == ()
+    outside = forecaster.forecast(run(1e9, 0, size=3).difficulty)
+    assert len(outside.beyond) == 2
+    assert "privacy loss" in outside.beyond[0]
+    assert "size, 3," in outside.beyond[1]
+
+
+def test_on_a_law_the_law_is_the_best_predictor() -> None:
+    table = {row.predictor: row for row in compare(drawn(40, 1, noise=3.0))}
+    law = table["law, mean loss"]
+    assert law.median_error < 0.25 * table["constant"].median_error
+    assert law.median_error < table["mean of the proxies"].median_error
+
+
+def test_difficulty_reads_the_rows_of_its_ids() -> None:
+    ids = np.array([10, 20, 30, 40])
+
+    def scores(name: str, values: list[float]) -> Scores:
+        return Scores(name, ids, np.array(values), {}, Status.HEURISTIC)
+
+    table = ScoreTable(
+        {
+            "privacy_loss": scores("privacy_loss", [1, 2, 3, 4]),
+            "confidence": scores("confidence", [4, 3, 2, 1]),
+        }
+    )
+    found = difficulty_of(np.array([40, 10]), table)
+    assert (found.size, found.losses["mean"], found.proxies) == (2, 2.5, {"confidence": 2.5})
+
+
+@pytest.mark.parametrize(
+    ("losses", "steps"), [([1, 2], [1, 2]), ([1, 2, np.nan], [1, 2, 3]), ([1, 2, 3], [1, -2, 3])]
+)
+def test_wrong_input_is_one_sentence(losses: list[float], steps: list[float]) -> None:
+    with pytest.raises(InputError):
+        fit_law(losses, steps)
+
+
+def test_where_there_is_nothing_to_do_nothing_is_forecast() -> None:
+    done = [
+        CalibrationRun(
+            f"done {i}", Difficulty(50, each.difficulty.losses, each.difficulty.proxies, done=True), 0.0, True
+        )
+        for i, each in enumerate(drawn(15, seed=8))
+    ]
+    runs = [*drawn(25, seed=9), *done]
+    forecaster = Forecaster(runs)
+    one = drawn(1, seed=10)[0].difficulty
+    nothing = forecaster.forecast(Difficulty(one.size, one.losses, one.proxies, done=True))
+    assert (nothing.steps, nothing.low, nothing.high) == (0.0, 0.0, 0.0)
+    # sets that were done already neither pull the law down nor narrow its interval
+    assert forecaster.forecast(one).steps == pytest.approx(
+        Forecaster(runs[:25]).forecast(one).steps, rel=0.05
+    )
+    assert forecaster.forecast(one).high > forecaster.forecast(one).low
+
+
+@pytest.mark.parametrize(("n", "upper"), [(8, math.inf), (9, 8.0), (18, 17.0)])
+def test_with_few_sets_the_whole_doubt_is_above(n: int, upper: float) -> None:
+    steps = np.arange(n, dtype=float)
+    zeros = np.zeros(n)
+    assert jackknife_interval(LeftOut(zeros, zeros, steps, np.ones(n, bool)), 0.9) == (0.0, upper)
+
+
+def test_one_set_that_never_came_to_rest_does_not_bend_the_law() -> None:
+    losses = np.logspace(-3, 3, 25)
+    steps = LAW(losses)
+    steps[8] = 3000.0
+    np.testing.assert_allclose(fit_law(losses, steps)(losses), LAW(losses), atol=8.0)
