@@ -63,7 +63,8 @@ def test_a_visit(address: str, width: int, scheme: str) -> None:
         page.get_by_label("Class").select_option("8")
         page.get_by_label("Percentile from").fill("50")
         page.get_by_role("button", name="Show").click()
-        assert page.locator(".gallery li").count() == 48
+        page.wait_for_url("**label=8**")  # a click does not wait for the page it leads to
+        playwright.expect(page.locator(".gallery li")).to_have_count(48)
         page.wait_for_function(
             "[...document.querySelectorAll('.gallery img')].slice(0, 4).every(i => i.naturalWidth)"
         )
@@ -72,7 +73,7 @@ def test_a_visit(address: str, width: int, scheme: str) -> None:
             page.goto(home + "runs/0/examples", wait_until="networkidle")
             page.screenshot(path=Path(folder) / "dashboard.png")
         page.locator(".gallery a").first.click()
-        assert page.get_by_role("heading", name="History").is_visible()
+        playwright.expect(page.get_by_role("heading", name="History")).to_be_visible()
         assert no_wider_than(page, width)
         browser.close()
     assert errors == []
