@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-data test-adapters test-kills test-ray lint format bench bench-accounting bench-audit bench-methods bench-norms bench-recorder bench-requests bench-study peers docs clean
+.PHONY: help demo test test-data test-adapters test-kills test-ray lint format bench bench-accounting bench-audit bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -96,6 +96,9 @@ bench: bench-norms bench-accounting bench-recorder bench-methods bench-audit ben
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/zensical build --strict --clean
+
+reference: $(VENV)/.dev ## write the reference pages anew from the code
+	$(BIN)/python tools/reference.py
 
 clean: ## remove what make made
 	rm -rf $(VENV) demo dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from remanence._version import __version__
 
 if TYPE_CHECKING:
+    from remanence.audit.auditing import Audit as Audit
+    from remanence.audit.auditing import audit_runs as audit_runs
     from remanence.audit.barrier import Barrier as Barrier
     from remanence.audit.barrier import loss_barrier as loss_barrier
     from remanence.audit.permutations import match_permutations as match_permutations
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
     from remanence.unlearning import make_method as make_method
 
 _HOME = {
+    "remanence.audit.auditing": ("Audit", "audit_runs"),
     "remanence.audit.barrier": ("Barrier", "loss_barrier"),
     "remanence.audit.permutations": ("match_permutations",),
     "remanence.data": ("Examples", "Split", "load_dataset", "with_ids"),

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from remanence.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Ids = NDArray[np.int64] | NDArray[np.str_]
 """Stable names of examples: int64 or text, unique, never positions."""
@@ -165,6 +168,29 @@ class NormTrace:
             object.__setattr__(self, name, _frozen(values))
         object.__setattr__(self, "provenance", MappingProxyType(dict(self.provenance)))
 
+    def plot(self, ids: ArrayLike = (), *, ax: Axes | None = None) -> Axes:
+        """Draw the norms over training: their spread over all examples, and the examples named by `ids`.
+
+        Args:
+            ids: examples to draw one by one.
+            ax: where; new axes by default.
+        """
+        from remanence.display.axes import draw_norms, on_axes
+
+        wanted = as_ids(ids)
+        columns = positions_of(wanted, self.ids, what="the trace")
+        named = {str(each): self.norms[:, place] for each, place in zip(wanted, columns, strict=True)}
+        return on_axes(lambda axes: draw_norms(axes, self.steps, self.norms, named), ax)
+
+    def _repr_html_(self) -> str:
+        from remanence.display.cards import trace_card
+
+        return trace_card(self.ids, self.steps, self.norms, vars(self.mechanism), self._recorded())
+
+    def _recorded(self) -> list[str]:
+        names = ("norms", "confidence", "error")
+        return [name for name in names if getattr(self, name) is not None]
+
 
 @dataclass(frozen=True, eq=False)
 class Scores:
@@ -185,6 +211,17 @@ class Scores:
         object.__setattr__(self, "ids", ids)
         object.__setattr__(self, "values", _frozen(values))
         object.__setattr__(self, "params", MappingProxyType(dict(self.params)))
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draw how many examples have which score; on new axes by default."""
+        from remanence.display.axes import draw_scores, on_axes
+
+        return on_axes(lambda axes: draw_scores(axes, self.name, self.values), ax)
+
+    def _repr_html_(self) -> str:
+        from remanence.display.cards import scores_card
+
+        return scores_card(self.name, self.ids, self.values, self.params, self.status, self.reasons)
 
 
 @dataclass(frozen=True, eq=False)

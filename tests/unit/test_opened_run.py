@@ -102,3 +102,10 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
         draft.document("something", {})
     with pytest.raises(RunFolderError, match="no model"):
         open_run(tmp_path / "t")
+
+
+def test_a_run_gives_its_trace_or_says_that_there_is_none(tmp_path: Path) -> None:
+    train_run(RunSettings("digits", "mlp", QUICK, record=2), tmp_path / "recorded")
+    assert len(open_run(tmp_path / "recorded").trace().ids) == 1297
+    with pytest.raises(RunFolderError, match="holds no trace"):
+        open_run(trained(tmp_path / "bare")).trace()

@@ -7,6 +7,7 @@ import remanence as rm
 
 PUBLIC = {
     "__version__",
+    "Audit",
     "Barrier",
     "Bound",
     "CalibrationSettings",
@@ -38,6 +39,7 @@ PUBLIC = {
     "TuneSettings",
     "UnknownNameError",
     "UnlearnSettings",
+    "audit_runs",
     "bands",
     "calibrate",
     "dataset_gradient_norms",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from remanence.data import Split
 from remanence.errors import InputError
 from remanence.training import Run
 from remanence.types import ForgetSet
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Verdict = Literal["within", "below", "above", "unknown"]
 ALWAYS = ("ua", "ra", "test", "mia", "mia_accuracy", "mia_loss", "mia_entropy", "mia_margin")
@@ -78,6 +81,35 @@ class Audit:
     oracles: int
     findings: tuple[Finding, ...]
     noise: tuple[float, float] | None = None
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draw how far each metric is from the oracles, in tolerances; on new axes by default."""
+        from remanence.display.axes import draw_distances, on_axes
+
+        distances = self._distances()
+        if not distances:
+            raise InputError(
+                "An audit without oracles has nothing to compare with; give `audit_runs` oracles."
+            )
+        return on_axes(lambda axes: draw_distances(axes, list(distances), list(distances.values())), ax)
+
+    def _repr_html_(self) -> str:
+        from remanence.display.cards import audit_card
+
+        rows = [
+            (each.metric.name, each.value, each.oracle_mean, each.oracle_sd, each.distance, each.verdict)
+            for each in self.findings
+        ]
+        forgotten = f"{self.forget_set.name} ({len(self.forget_set.ids)} examples)"
+        return audit_card(str(self.run.folder.path), forgotten, self.oracles, rows, self._distances())
+
+    def _distances(self) -> dict[str, float]:
+        """By metric, from what it is compared with, in tolerances."""
+        return {
+            each.metric.name: each.distance / each.tolerance
+            for each in self.findings
+            if each.distance is not None and each.tolerance > 0
+        }
 
 
 def audit_runs(

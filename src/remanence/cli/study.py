@@ -27,9 +27,7 @@ for command in (export, diff, clean):
 def list_studies(*, json: Flag = False) -> None:
     """Name the studies that come with the package, with their presets.
 
-    Example:
-
-    `remanence study list`
+    For example: `remanence study list`
 
     Parameters
     ----------

@@ -1,56 +1,27 @@
-"""How every figure of the project looks, and how it is saved."""
+"""How figures are saved; how they look is `display.look`."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from remanence.display.look import SERIES, look, new_figure
+from remanence.display.tables import human
 from remanence.storage import atomic
 
-SERIES = ("#1f6f8b", "#5a9367", "#c9a227", "#d1702a", "#a4243b")
-"""From easy (cool) to hard (warm); distinguishable without colour vision by lightness."""
-
-_LOOK: dict[Any, Any] = {
-    "figure.constrained_layout.use": True,
-    "font.family": "sans-serif",
-    "font.size": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "remanence",
-    "savefig.dpi": 160,
-}
-
-
-@contextmanager
-def look() -> Iterator[None]:
-    """Draw inside this and it looks like ours; the user's own settings are untouched."""
-    with mpl.rc_context(_LOOK):
-        yield
-
-
-def new_figure(width: float = 7.0, height: float = 3.8) -> Figure:
-    """An empty figure that needs no window system."""
-    return Figure(figsize=(width, height))
-
-
-def human(value: float) -> str:
-    """A number as people write it: 0.12, 163, 3.7 × 10⁻⁸."""
-    if value == 0 or 1e-2 <= abs(value) < 1e3:
-        return f"{value:.3g}"
-    mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa} × 10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+__all__ = [
+    "SERIES",
+    "human",
+    "look",
+    "new_figure",
+    "save_figure",
+    "save_png",
+    "save_svg",
+    "to_svg",
+]
 
 
 def to_svg(figure: Figure) -> str:

@@ -15,12 +15,12 @@ from torch import nn
 from remanence.data import Examples, Split, load_dataset
 from remanence.errors import RunFolderError
 from remanence.models import build_model
-from remanence.storage import Folder, open_folder
+from remanence.storage import Folder, open_folder, read_trace
 from remanence.training.checkpoints import load_weights
 from remanence.training.poison import Poison, read_poison
 from remanence.training.recipe import Recipe
 from remanence.training.run import RunSettings
-from remanence.types import ForgetSet, Ids, as_ids
+from remanence.types import ForgetSet, Ids, NormTrace, as_ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +90,14 @@ class Run:
         model = build_model(self.settings.model, self.clean[0], **self.settings.model_options)
         load_weights(self.folder, model)
         return model.eval()
+
+    def trace(self) -> NormTrace:
+        """What training left behind of each example; a run that recorded nothing is refused."""
+        if not self.folder.has("trace.safetensors"):
+            raise RunFolderError(
+                f"{self.folder.path} holds no trace; one is made by `remanence train` unless told `--record 0`."
+            )
+        return read_trace(self.folder)
 
     def _seen(self) -> tuple[Examples, Examples]:
         train, test = self.clean

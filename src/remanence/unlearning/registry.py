@@ -25,6 +25,7 @@ METHODS: dict[str, type[Method]] = {
     "scrub": Scrub,
     "salun": SalUn,
 }
+"""Every unlearning method by its name: a class whose docstring gives formula, options and source."""
 
 
 def method_named(name: str) -> type[Method]:

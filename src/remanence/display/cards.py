@@ -1,0 +1,91 @@
+"""What a trace, scores and an audit say of themselves in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remanence.display.axes import Numbers, draw_distances, draw_norms, draw_scores, drawn
+from remanence.display.tables import card, facts, human, picture, sentences, table
+
+Compared = tuple[str, float, float | None, float | None, float | None, str]
+_ENDS = 5
+_VERDICTS = {"within": "within", "below": "too low", "above": "too high", "unknown": "no oracles"}
+
+
+def trace_card(
+    ids: NDArray[Any],
+    steps: NDArray[np.int64],
+    norms: Numbers,
+    mechanism: Mapping[str, Any],
+    recorded: Sequence[str],
+) -> str:
+    """How much was recorded of which training, and the norms over it."""
+    noise = f"σ = {human(mechanism['sigma'])}" + (" (assumed)" if mechanism["assumed"] else " (added)")
+    rows = {
+        "examples": f"{len(ids):,}",
+        "checkpoints": f"{len(steps)}, step {steps[0]} to {steps[-1]}",
+        "recorded": ", ".join(recorded),
+        "training": f"{mechanism['steps']:,} steps, batches of {mechanism['batch_size']:g}, {mechanism['sampling']}",
+        "noise": noise,
+    }
+    if not len(ids):
+        return card("NormTrace", facts(rows))
+    uri = drawn(lambda axes: draw_norms(axes, steps, norms, {}))
+    return card("NormTrace", facts(rows), picture(uri, "Gradient norms of all examples over training"))
+
+
+def scores_card(
+    name: str,
+    ids: NDArray[Any],
+    values: NDArray[np.float64],
+    params: Mapping[str, Any],
+    status: str,
+    reasons: Sequence[str],
+) -> str:
+    """What the numbers are worth, who has the largest and the smallest, and how they are spread."""
+    rows = {"examples": f"{len(ids):,}", "status": str(status)}
+    rows |= {key: _short(value) for key, value in params.items()}
+    if not len(ids):
+        return card(name, facts(rows), sentences(reasons))
+    order = np.argsort(-values, kind="stable")
+    largest, smallest = order[:_ENDS], order[::-1][:_ENDS]
+    ends = [
+        (str(ids[high]), human(values[high]), str(ids[low]), human(values[low]))
+        for high, low in zip(largest, smallest, strict=True)
+    ]
+    uri = drawn(lambda axes: draw_scores(axes, name, values))
+    return card(
+        name,
+        facts(rows),
+        sentences(reasons),
+        table(("largest: id", "score", "smallest: id", "score"), ends),
+        picture(uri, f"How many examples have which {name}"),
+    )
+
+
+def audit_card(
+    run: str, forgotten: str, oracles: int, rows: Sequence[Compared], distances: Mapping[str, float]
+) -> str:
+    """Every metric beside the oracles', with its verdict."""
+    lines = []
+    for name, value, mean, spread, distance, verdict in rows:
+        beside = "–" if mean is None or spread is None else f"{mean:.3f} ± {spread:.3f}"
+        away = "–" if distance is None else f"{distance:+.3f}"
+        lines.append((name, f"{value:.3f}", beside, away, _VERDICTS[verdict]))
+    parts = [
+        facts({"run": run, "to be forgotten": forgotten, "oracles": str(oracles)}),
+        table(("metric", "value", "oracles", "distance", "verdict"), lines),
+    ]
+    if distances:
+        uri = drawn(lambda axes: draw_distances(axes, list(distances), list(distances.values())))
+        parts.append(picture(uri, "Distance of each metric from the oracles, in tolerances"))
+    return card("Audit", *parts)
+
+
+def _short(value: Any) -> str:
+    text = human(value) if isinstance(value, float) else str(value)
+    return text if len(text) <= 80 else text[:79] + "…"
