@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-data test-adapters test-kills test-ray lint format bench bench-accounting bench-audit bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
+.PHONY: help demo test test-data test-adapters test-kills test-ray test-browser lint format bench bench-accounting bench-audit bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -19,7 +19,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.core
 	@echo "Installing the tools for tests and linters"
-	$(INSTALL) '.[dev,parquet]'
+	$(INSTALL) '.[dev,parquet,web]'
 	@touch $@
 
 demo: $(VENV)/.core ## the whole story on scikit-learn's digits; writes demo/report.html
@@ -51,6 +51,11 @@ $(VENV)/.ray: $(VENV)/.dev
 
 test-ray: $(VENV)/.ray ## studies on a local Ray cluster: the same bits as on processes
 	$(BIN)/python -m pytest tests/ray
+
+test-browser: $(VENV)/.dev ## the dashboard in a real Chromium; takes the screenshot of the documentation
+	$(PIP) install --quiet --constraint constraints.txt playwright
+	command -v chromium >/dev/null || apt-get install --yes chromium || echo "No Chromium here: the tests will say so and skip"
+	REMANENCE_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/browser
 
 bench-requests: $(VENV)/.core ## twenty deletion requests on digits, forecast and carried out, beside real oracles; half an hour on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/requests.py --work .bench/requests --workers 2

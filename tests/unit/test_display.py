@@ -13,6 +13,9 @@ from matplotlib import pyplot
 
 import remanence as rm
 from remanence.display.tables import human, table
+from remanence.forecast import Expectation, Forecast
+from remanence.requests.criterion import Criterion
+from remanence.requests.request import Request
 from remanence.training.run import RunSettings, train_run
 
 MECHANISM = rm.Mechanism(sigma=0.1, sampling_rate=0.1, steps=10, batch_size=32)
@@ -166,6 +169,42 @@ def test_an_audit_without_oracles_says_what_it_lacks(runs: tuple[rm.Run, rm.Run,
     assert "no oracles" in tags.text
     with pytest.raises(rm.InputError, match="oracles"):
         audit.plot()
+
+
+def plan(high: float) -> rm.Plan:
+    return rm.Plan(
+        request=Request(rm.ForgetSet(MARKUP, np.arange(40)), "hash of a file"),
+        model="hash of a model",
+        percentiles={10: 20.0, 25: 35.0, 50: 60.0, 75: 80.0, 90: 95.0},
+        members=(),
+        expected=Expectation(0.6, 0.05, -0.4, 0.1),
+        criterion=Criterion("mia", 0.6, 0.05),
+        now={"mia": 0.3},
+        forecast=Forecast(120.0, 40.0, high, 0.9),
+        seconds_a_step=0.5,
+        retraining={"steps": 800.0, "seconds": 400.0},
+        accuracy=(0.0, -0.01, 0.01),
+        bound=rm.Bound(12.0, rm.Status.HEURISTIC),
+        method="finetune",
+        options={"learning_rate": 0.1},
+        budget=500,
+        action="unlearn",
+        caveats=(MARKUP,),
+    )
+
+
+@pytest.mark.parametrize("high", [300.0, float("inf")])
+def test_a_plan_shows_itself(high: float) -> None:
+    made = plan(high)
+    tags = Tags(made._repr_html_())
+    check_picture(tags)
+    assert "script" not in tags.seen
+    assert made.recommendation() in tags.text
+    assert "12 (heuristic)" in tags.text
+    assert any("unknown" in each for each in tags.text) == (high == float("inf"))
+    axes = made.plot()
+    assert axes.get_xlabel() == "steps to unlearn"
+    assert axes.get_xlim()[1] >= 800
 
 
 def test_tables_and_numbers() -> None:

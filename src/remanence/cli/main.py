@@ -19,6 +19,7 @@ from remanence.cli.barrier import app as barrier
 from remanence.cli.bound import app as bound
 from remanence.cli.calibrate import app as calibrate
 from remanence.cli.certify import app as certify
+from remanence.cli.dashboard import app as dashboard
 from remanence.cli.data import app as data
 from remanence.cli.demo import app as demo
 from remanence.cli.diff import app as diff
@@ -68,6 +69,7 @@ _COMMANDS = (
     forget,
     verify,
     purge,
+    dashboard,
 )
 for command in _COMMANDS:
     app.command(command)

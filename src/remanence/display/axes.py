@@ -80,5 +80,22 @@ def draw_distances(axes: Axes, names: Sequence[str], distances: Sequence[float])
     axes.set_xlabel("distance from the oracles, in tolerances")
 
 
+def draw_forecast(
+    axes: Axes, steps: float, low: float, high: float, retraining: float, coverage: float
+) -> None:
+    """The expected steps with their interval, beside what training anew takes; an open end is an arrow."""
+    end = high if np.isfinite(high) else 1.25 * max(retraining, steps, low, 1.0)
+    axes.plot([low, end], [0, 0], color=SERIES[0], lw=6, alpha=0.35, label=f"{coverage:.0%} interval")
+    if not np.isfinite(high):
+        axes.plot(end, 0, ">", color=SERIES[0], ms=10, label="no upper end known")
+    axes.plot(steps, 0, "o", color=SERIES[0], ms=9, label="expected")
+    axes.axvline(retraining, color=SERIES[4], ls="--", lw=1.2, label="training anew")
+    axes.set_yticks([])
+    axes.set_ylim(-1, 2.5)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("steps to unlearn")
+    axes.legend(fontsize=8, loc="upper right")
+
+
 def _colours(n: int) -> list[Any]:
     return [SERIES[3 - i % 3] for i in range(n)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from remanence.display.axes import Numbers, draw_distances, draw_norms, draw_scores, drawn
+from remanence.display.axes import Numbers, draw_distances, draw_forecast, draw_norms, draw_scores, drawn
 from remanence.display.tables import card, facts, human, picture, sentences, table
 
 Compared = tuple[str, float, float | None, float | None, float | None, str]
@@ -84,6 +84,23 @@ def audit_card(
         uri = drawn(lambda axes: draw_distances(axes, list(distances), list(distances.values())))
         parts.append(picture(uri, "Distance of each metric from the oracles, in tolerances"))
     return card("Audit", *parts)
+
+
+def plan_card(
+    recommendation: str,
+    rows: Mapping[str, str],
+    caveats: Sequence[str],
+    forecast: tuple[float, float, float, float, float],
+) -> str:
+    """What to do, what it takes, what must be said aloud; `forecast` is as `draw_forecast` takes it."""
+    uri = drawn(lambda axes: draw_forecast(axes, *forecast))
+    return card(
+        "Plan",
+        sentences((recommendation,)),
+        facts(rows),
+        sentences(caveats),
+        picture(uri, "Expected steps to unlearn with their interval, beside training anew"),
+    )
 
 
 def _short(value: Any) -> str:

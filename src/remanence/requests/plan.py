@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from remanence.scores import ScoreTable, score_table
 from remanence.training import Run
 from remanence.trials import measure, sampled
 from remanence.types import Bound, positions_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Action = Literal["unlearn", "retrain", "nothing"]
 PERCENTILES = (10, 25, 50, 75, 90)
@@ -143,6 +146,30 @@ class Plan:
             "recommendation": self.recommendation(),
             "caveats": list(self.caveats),
         }
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Draw the forecast beside training anew; on new axes by default."""
+        from remanence.display.axes import draw_forecast, on_axes
+
+        return on_axes(lambda axes: draw_forecast(axes, *self._drawn()), ax)
+
+    def _repr_html_(self) -> str:
+        from remanence.display.cards import plan_card
+
+        high = f"{self.forecast.high:.0f}" if math.isfinite(self.forecast.high) else "unknown"
+        rows = {
+            "request": f"{self.request.forget_set.name} ({len(self.request.ids)} examples)",
+            "steps": f"{self.forecast.steps:.0f} ({self.forecast.coverage:.0%}: {self.forecast.low:.0f} to {high})",
+            "minutes": f"{self.minutes(self.forecast.steps):.1f}; anew {self.retraining['seconds'] / 60:.1f}",
+            "harder than": f"{self.percentiles[50]:.0f} % of all examples, half of them",
+            "forgotten when": self.criterion.sentence(),
+            "bound": f"{self.bound.value:.3g} ({self.bound.status})",
+        }
+        return plan_card(self.recommendation(), rows, self.caveats, self._drawn())
+
+    def _drawn(self) -> tuple[float, float, float, float, float]:
+        found = self.forecast
+        return found.steps, found.low, found.high, float(self.retraining["steps"]), found.coverage
 
     def minutes(self, steps: float) -> float:
         """How long so many steps take, where it was calibrated."""

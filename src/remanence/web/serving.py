@@ -1,0 +1,53 @@
+"""Serve the dashboard on this machine, to whoever has the address."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from remanence.errors import InputError
+from remanence.storage import open_folder
+
+LOOPBACK = "127.0.0.1"
+_TRIES = 50
+
+
+def serve(runs: Sequence[Path], port: int, say: Callable[[str], None]) -> None:
+    """Show these runs until interrupted; what is no run is refused before anything is served."""
+    for run in runs:
+        open_folder(run, "training")
+    try:
+        import uvicorn
+
+        from remanence.web.site import make_app
+    except ImportError as error:
+        raise InputError(
+            f"The dashboard needs {error.name}, which is not installed: pip install 'remanence[web]'."
+        ) from None
+    token = secrets.token_urlsafe(24)
+    with free_socket(port) as listening:
+        found = listening.getsockname()[1]
+        if found != port:
+            say(f"Port {port} is in use; this is port {found}.")
+        say(f"http://{LOOPBACK}:{found}/?token={token}")
+        config = uvicorn.Config(make_app(runs, token), log_level="warning", access_log=False)
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def free_socket(port: int) -> socket.socket:
+    """A socket bound to this port of the loopback interface, or to the next that is free."""
+    if not 1 <= port <= 65535:
+        raise InputError(f"`port` must be from 1 to 65535; got {port}.")
+    last = min(port + _TRIES, 65536)
+    for each in range(port, last):
+        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            bound.bind((LOOPBACK, each))
+            bound.listen()  # two sockets may both bind where the system lets them; only one may listen
+        except OSError:
+            bound.close()
+        else:
+            return bound
+    raise InputError(f"Ports {port} to {last - 1} are all in use; give another with --port.")

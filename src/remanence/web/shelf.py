@@ -1,0 +1,99 @@
+"""The runs that a dashboard shows, read when first asked for and again when they have changed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remanence.data import Examples
+from remanence.errors import RemanenceError, RunFolderError
+from remanence.scores import score_table
+from remanence.storage import SEAL
+from remanence.training import Run, open_run
+from remanence.types import NormTrace, Scores
+from remanence.web.thumbnails import thumbnail_png
+
+
+@dataclass(frozen=True, eq=False)
+class Shelved:
+    """An opened run with what its pages need; each part is computed when first asked for.
+
+    Args:
+        run: which.
+        spreads: pictures of its scores that were drawn already, by score.
+    """
+
+    run: Run
+    spreads: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def trace(self) -> NormTrace:
+        """What training recorded."""
+        return self.run.trace()
+
+    @cached_property
+    def scores(self) -> Mapping[str, Scores]:
+        """All that the trace allows, in the trace's order."""
+        return score_table(self.trace).columns
+
+    @cached_property
+    def examples(self) -> Examples:
+        """The trace's examples, in its order, as the network saw them."""
+        train, _ = self.run.data()
+        return train.take(self.trace.ids)
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """Class numbers."""
+        found: NDArray[np.int64] = self.examples.labels.numpy()
+        return found
+
+    @cached_property
+    def thumbnail(self) -> Callable[[int], bytes]:
+        """The PNG of an example by its position; the last few thousand are kept, so memory stays flat."""
+        return lru_cache(maxsize=4096)(lambda place: thumbnail_png(self.examples.inputs[place].numpy()))
+
+    def check_place(self, place: int) -> None:
+        """Refuse a position that no example has."""
+        if not 0 <= place < len(self.trace.ids):
+            raise RunFolderError("There is no example of this number in the run.")
+
+
+class Shelf:
+    """Runs by number, so that no path ever comes from a visitor."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = tuple(paths)
+        self._kept: dict[int, tuple[int, Shelved]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, number: int) -> Shelved:
+        """A run as it is on disk now; one that went away is refused."""
+        if not 0 <= number < len(self.paths):
+            raise RunFolderError("There is no run of this number here.")
+        path = self.paths[number]
+        with self._lock:
+            try:
+                changed = (path / SEAL).stat().st_mtime_ns
+            except OSError:
+                self._kept.pop(number, None)
+                raise RunFolderError(f"{path} is no longer there, or not yet finished.") from None
+            if number not in self._kept or self._kept[number][0] != changed:
+                self._kept[number] = changed, Shelved(open_run(path))
+            return self._kept[number][1]
+
+    def all(self) -> list[tuple[int, Path, Shelved | str]]:
+        """Every run, or why it cannot be shown."""
+        return [(number, path, self._or_why(number)) for number, path in enumerate(self.paths)]
+
+    def _or_why(self, number: int) -> Shelved | str:
+        try:
+            return self.get(number)
+        except RemanenceError as error:
+            return str(error)

@@ -1,0 +1,217 @@
+"""The dashboard's pages, asked as a browser asks them."""
+
+import asyncio
+import io
+import shutil
+import socket
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+import remanence as rm
+from remanence.training.run import RunSettings, train_run
+from remanence.web.gallery import PAGE, read_wish, show
+from remanence.web.serving import free_socket
+from remanence.web.site import make_app
+from remanence.web.thumbnails import thumbnail_png
+
+TOKEN = "a-token-of-the-test"
+MARKUP = "<script>alert(1)</script>"
+
+
+class Browser:
+    """Asks one dashboard, with cookies, without a server."""
+
+    def __init__(self, runs: list[Path], cookie: bool = True, host: str = "127.0.0.1") -> None:
+        self._app, self._base = make_app(runs, TOKEN), f"http://{host}:8642"
+        self._cookies = httpx.Cookies()
+        if cookie:
+            self._cookies.update(self.get(f"/?token={TOKEN}").cookies)
+
+    def get(self, address: str, follow: bool = False) -> httpx.Response:
+        async def ask() -> httpx.Response:
+            transport = httpx.ASGITransport(app=self._app)
+            async with httpx.AsyncClient(
+                transport=transport, base_url=self._base, cookies=self._cookies
+            ) as client:
+                return await client.get(address, follow_redirects=follow)
+
+        return asyncio.run(ask())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on digits, and one on a table whose ids and classes are markup."""
+    folder = tmp_path_factory.mktemp("runs")
+    recipe = rm.Recipe(epochs=1, learning_rate=0.1)
+    train_run(RunSettings("digits", "mlp", recipe, record=3), folder / "run")
+    train_run(RunSettings("digits", "mlp", recipe, record=0), folder / "bare")
+    rows = [f"{MARKUP}{i},{i % 5},{i % 3},{'<b>' if i % 2 else 'no'}" for i in range(60)]
+    table = folder / "table.csv"
+    table.write_text("\n".join(["id,a,b,label", *rows]) + "\n")
+    train_run(RunSettings(str(table), "mlp", recipe, record=2), folder / "<i>rows")
+    return folder
+
+
+@pytest.fixture
+def browser(made: Path) -> Browser:
+    return Browser([made / "run", made / "bare", made / "<i>rows"])
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["/", "/?token=", "/?token=wrong", "/runs/0", "/style.css", "/runs/0/pictures/1.png", "/nothing"],
+)
+def test_without_the_token_nothing_is_told(made: Path, address: str) -> None:
+    answer = Browser([made / "run"], cookie=False).get(address)
+    assert answer.status_code == 403
+    assert str(made) not in answer.text
+    assert TOKEN not in answer.text
+    assert "set-cookie" not in answer.headers
+
+
+def test_the_token_becomes_a_cookie_and_leaves_the_address(made: Path) -> None:
+    answer = Browser([made / "run"], cookie=False).get(f"/runs/0/examples?score=privacy_loss&token={TOKEN}")
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/runs/0/examples?score=privacy_loss"
+    assert "httponly" in answer.headers["set-cookie"].lower()
+    assert "samesite=strict" in answer.headers["set-cookie"].lower()
+
+
+def test_the_token_leads_to_no_other_host(made: Path) -> None:
+    answer = Browser([made / "run"], cookie=False).get(
+        f"http://127.0.0.1:8642//elsewhere.example/?token={TOKEN}"
+    )
+    assert answer.headers["location"] == "/elsewhere.example/"
+
+
+def test_another_name_for_this_machine_is_refused(made: Path) -> None:
+    answer = Browser([made / "run"], cookie=False, host="rebound.example").get(f"/?token={TOKEN}")
+    assert answer.status_code == 403
+
+
+def test_runs_and_their_settings(browser: Browser, made: Path) -> None:
+    assert str(made / "run") in browser.get("/").text
+    page = browser.get("/runs/0").text
+    assert 'data = "digits"' in page.replace("&#34;", '"')
+    assert rm.open_run(made / "run").folder.digest() in page
+    assert "recorded no trace" in browser.get("/runs/1").text
+    assert "holds no trace" in browser.get("/runs/1/examples").text
+
+
+def test_no_runs_say_what_to_do() -> None:
+    assert "remanence train" in Browser([]).get("/").text
+
+
+def test_pages_load_nothing_from_elsewhere(browser: Browser) -> None:
+    for address in ("/", "/runs/0", "/runs/0/examples", "/runs/0/examples/5", "/style.css"):
+        answer = browser.get(address)
+        assert answer.status_code == 200
+        assert "http:" not in answer.text.replace("http://127.0.0.1:8642", "")
+        assert "https:" not in answer.text
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_examples_are_sorted_filtered_and_paged(browser: Browser, made: Path) -> None:
+    losses = rm.privacy_loss(rm.open_run(made / "run").trace())
+    order = np.argsort(-losses.values, kind="stable")
+    first = browser.get("/runs/0/examples").text
+    assert f"{len(order)} examples; page 1 of {-(-len(order) // PAGE)}" in first
+    assert f'/runs/0/examples/{order[0]}"' in first
+    assert f'/runs/0/examples/{order[PAGE]}"' not in first
+    second = browser.get("/runs/0/examples?page=2").text
+    assert f'/runs/0/examples/{order[PAGE]}"' in second
+    assert "page 28 of 28" in browser.get("/runs/0/examples?page=999999").text
+    easy = browser.get("/runs/0/examples?order=smallest&label=3&high=50").text
+    assert " · 3</span>" in easy
+    assert " · 4</span>" not in easy
+
+
+def test_one_example_has_a_picture_and_a_history(browser: Browser) -> None:
+    page = browser.get("/runs/0/examples/7").text
+    assert "percentile" in page
+    picture = browser.get("/runs/0/pictures/7.png")
+    assert picture.headers["content-type"] == "image/png"
+    assert Image.open(io.BytesIO(picture.content)).size == (96, 96)
+
+
+@pytest.mark.parametrize(
+    ("address", "status"),
+    [
+        ("/runs/99", 404),
+        ("/runs/-1", 404),
+        ("/runs/x", 404),
+        ("/runs/..%2f..%2fetc/examples", 404),
+        ("/../../etc/passwd", 404),
+        ("/runs/0/examples/999999999", 404),
+        ("/runs/0/pictures/..%2f1.png", 404),
+        ("/runs/2/pictures/0.png", 404),
+        ("/runs/0/examples?score=" + MARKUP, 400),
+        ("/runs/0/examples?label=99", 400),
+        ("/runs/0/examples?low=nan", 400),
+        ("/runs/0/examples?low=60&high=50", 400),
+        ("/runs/0/examples?page=0", 400),
+        ("/runs/0/examples?page=1e400", 400),
+        ("/runs/0/examples?order=up", 400),
+    ],
+)
+def test_wrong_addresses_get_a_clear_page(browser: Browser, address: str, status: int) -> None:
+    answer = browser.get(address)
+    assert answer.status_code == status
+    assert "<h1>" in answer.text
+    assert "Traceback" not in answer.text
+    assert MARKUP not in answer.text
+
+
+def test_markup_in_ids_classes_and_paths_is_escaped(browser: Browser) -> None:
+    for address in ("/", "/runs/2", "/runs/2/examples", "/runs/2/examples/3"):
+        text = browser.get(address).text
+        assert MARKUP not in text
+        assert "<i>rows" not in text
+        assert "<b>" not in text
+    assert "&lt;script&gt;" in browser.get("/runs/2/examples").text
+
+
+def test_a_run_that_disappears_and_comes_back(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "run", tmp_path / "run")
+    browser = Browser([tmp_path / "run", made / "bare"])
+    assert browser.get("/runs/0/examples").status_code == 200
+    (tmp_path / "run").rename(tmp_path / "away")
+    gone = browser.get("/runs/0/examples")
+    assert gone.status_code == 404
+    assert "no longer there" in gone.text
+    assert str(made / "bare") in browser.get("/").text
+    (tmp_path / "away").rename(tmp_path / "run")
+    assert browser.get("/runs/0/examples").status_code == 200
+
+
+def test_a_port_in_use_gives_the_next() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with free_socket(port) as found:
+            assert found.getsockname()[0] == "127.0.0.1"
+            assert found.getsockname()[1] > port
+    with pytest.raises(rm.InputError, match="1 to 65535"):
+        free_socket(70000)
+
+
+def test_ties_and_infinities_are_paged_once_each() -> None:
+    values = np.array([np.inf, 1.0, 1.0, np.inf, 0.0] * 30)
+    labels = np.zeros(150, np.int64)
+    seen = [
+        place
+        for page in range(1, 5)
+        for place in show(read_wish({"page": str(page)}, {"s": 0}, 1), values, labels).places.tolist()
+    ]
+    assert sorted(seen) == list(range(150))
+
+
+def test_thumbnails_of_any_size() -> None:
+    for shape in ((1, 8, 8), (3, 32, 32), (1, 28, 14), (3, 300, 500)):
+        image = Image.open(io.BytesIO(thumbnail_png(np.full(shape, np.nan, np.float32))))
+        assert max(image.size) <= 96
