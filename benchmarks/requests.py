@@ -64,7 +64,8 @@ HISTORY = (
     "by leave-one-out on the calibration, when a third of the requests had been carried out. The law has no "
     "part in when `forget` stops.",
     "",
-    "The interval holds because it is nearly the whole axis, so its 20 of 20 say little: with 30 sets that there was something to do about, a 90 % interval reaches to "
+    "The interval holds because it is nearly the whole axis, so its 20 of 20 say little: "
+    "with 30 sets that there was something to do about, a 90 % interval reaches to "
     "the most extreme of them, and MIA on 20 examples moves by five points when one example changes sides. "
     "More sets (`calibrate --sets 100`) narrow it.",
     "",
