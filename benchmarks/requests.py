@@ -50,6 +50,10 @@ RECIPE = Recipe(epochs=35, learning_rate=0.05, batch_size=32, weight_decay=1e-3)
 HISTORY = (
     "## How the settings came about",
     "",
+    "A criterion that goes on until MIA is at most half of the five points short was tried afterwards on the same "
+    "runs: 16 instead of 14 of the 20 then end within five points of one oracle, but `forget` stops at 1.7 times the "
+    "steps that real oracles ask for instead of 1.0. It was not adopted.",
+    "",
     "Unlearning with the learning rate of training and twice its weight decay was chosen on another run (seed "
     "0) and on five sets of its own: twice the learning rate, the first choice, shook the model after a "
     "hundred steps (MIA up to 0.8, then back), so that times to unlearn were mostly luck; the learning rate of "
@@ -60,7 +64,8 @@ HISTORY = (
     "by leave-one-out on the calibration, when a third of the requests had been carried out. The law has no "
     "part in when `forget` stops.",
     "",
-    "Why the interval is wide: with 30 sets that there was something to do about, a 90 % interval reaches to "
+    "The interval holds because it is nearly the whole axis, so its 20 of 20 say little: "
+    "with 30 sets that there was something to do about, a 90 % interval reaches to "
     "the most extreme of them, and MIA on 20 examples moves by five points when one example changes sides. "
     "More sets (`calibrate --sets 100`) narrow it.",
     "",
@@ -150,6 +155,17 @@ def foretold(run: Run, calibration: Calibration, asked: ForgetSet) -> dict[str, 
     }
 
 
+def luck(run: Run, calibration: Calibration, asked: ForgetSet, work: Path) -> dict[str, Any]:
+    """The same request unlearned again, with other orders of batches: how much of its time is chance?"""
+    kept = work / "again" / f"{asked.name.replace(' ', '-')}.json"
+    if not kept.exists():
+        settings, criterion = calibration.settings, calibration.criterion(asked.ids)
+        params = {"method": settings.method, "options": settings.options, "budget": settings.budget}
+        runs = [unlearn_until(run, asked, params | {"seed": seed}, criterion)[0] for seed in (1, 2)]
+        atomic.write_text(kept, json.dumps({"again": [criterion.time(rows).value for rows in runs]}) + "\n")
+    return dict(json.loads(kept.read_text()))
+
+
 def stops(criterion: Criterion, rows: list[dict[str, Any]]) -> int:
     """Where a run that knew the oracles would stop: at the evaluation that confirms."""
     times = sorted({row["step"] for row in rows})
@@ -174,6 +190,8 @@ def summary(rows: list[dict[str, Any]], calibration: Calibration) -> dict[str, A
         for i, a in enumerate(row["oracle_mia"])
         for b in row["oracle_mia"][:i]
     ]
+    differences = [abs(row["steps"] - each) for row in rows for each in row["again"]]
+    means = np.array([np.mean([row["steps"], *row["again"]]) for row in rows])
     open_ones = [row["action"] != "nothing" for row in rows]
     return {
         "requests": len(rows),
@@ -190,6 +208,12 @@ def summary(rows: list[dict[str, Any]], calibration: Calibration) -> dict[str, A
         "within_mean": int(sum(mean)),
         "oracles_agree": float(np.mean(between)),
         "reached": int(sum(row["reached"] for row in rows)),
+        "median_luck": float(np.median(differences)),
+        "mean_luck": float(np.mean(differences)),
+        "quartiles": [float(each) for each in np.quantile([row["steps"] for row in rows], (0.25, 0.75))],
+        "median_error_of_mean": float(np.median(np.abs(means - [row["forecast"] for row in rows]))),
+        "median_error_constant_of_mean": float(np.median(np.abs(means - constant))),
+        "below": int(sum(row["mia"] < np.mean(row["oracle_mia"]) for row in rows)),
     }
 
 
@@ -237,7 +261,7 @@ def page(found: dict[str, Any]) -> str:
         verdict(f"the same beside the mean of {ORACLES} oracles", "", total["within_mean"], None),
         verdict("two real oracles within 5 points of each other", "", f"{total['oracles_agree']:.0%}", None),
         "",
-        "The last line is the ceiling for the two before it: a request of 20 to 100 examples cannot be closer to one "
+        "The last line is the ceiling for the fourth: a request of 20 to 100 examples cannot be closer to one "
         "retrained model than retrained models are to each other.",
         "",
         f"Of the {n} requests, {nothing} looked forgotten before anything was done (*nothing measurable to remove*), "
@@ -245,14 +269,34 @@ def page(found: dict[str, Any]) -> str:
         f"alone the median error is {total['median_error_open']:.0f} steps, the constant's "
         f"{total['median_error_constant_open']:.0f}.",
         "",
+        "## Why the forecast does not do better here",
+        "",
+        "These requests are much alike. Random ones, classes and mixtures all hold easy and hard examples, so their "
+        f"steps lie close together (half of them between {total['quartiles'][0]:.0f} and {total['quartiles'][1]:.0f}), "
+        f"around the constant's {total['constant']:.0f}, and little is left for a privacy loss to tell apart. Over the "
+        "calibration's sets, which reach from the easiest to the hardest, it does tell them apart (last table).",
+        "",
+        "And part is chance. The same request unlearned again with another order of batches takes another number of "
+        f"steps: two such runs differ by {total['median_luck']:.0f} in the median and {total['mean_luck']:.0f} on "
+        "average, which nobody can know beforehand. Five points of 40 examples are two examples: when a request first "
+        "counts as forgotten hangs on a few that sit at the attacker's threshold. Against the mean of three runs the "
+        f"forecast's median error is {total['median_error_of_mean']:.0f}, the constant's "
+        f"{total['median_error_constant_of_mean']:.0f}.",
+        "",
+        "`forget` comes from below and stops at the first edge of the five points: its MIA is below the oracles' mean "
+        f"in {total['below']} of {n} requests. That, and oracles that differ among themselves, is why some end further "
+        "than five points from a single one.",
+        "",
         "## The requests",
         "",
-        "Percentile: of the request's median example by privacy loss. Stop: of `forget`, and of one that knew the real "
-        "oracles.",
+        "Percentile: of the request's median example by privacy loss. Again: steps with two other orders of "
+        "batches. Stop: "
+        "of `forget`, and of one that knew the real oracles.",
         "",
-        "| request | ids | percentile | forecast | interval | steps | inside | stop | by oracles | MIA | expected "
+        "| request | ids | percentile | forecast | interval | steps | inside | again | stop | by oracles | "
+        "MIA | expected "
         "| oracles | accuracy |",
-        "|" + "---|" * 13,
+        "|" + "---|" * 14,
         *(line(row) for row in requests),
         "",
         "## Predictors by leave-one-out on the calibration",
@@ -289,10 +333,11 @@ def line(row: dict[str, Any]) -> str:
     )
     steps = f"{row['steps']:.0f}" if row["reached"] else f"> {row['steps']:.0f}"
     theirs = f"{row['oracle_stops']}" if row["oracle_reached"] else f"> {row['oracle_stops']}"
+    again = ", ".join(f"{each:.0f}" for each in row["again"])
     oracles = ", ".join(f"{each:.2f}" for each in row["oracle_mia"])
     return (
         f"| {row['request']} | {row['size']} | {row['median_percentile']:.0f} | {row['forecast']:.0f} | "
-        f"{row['low']:.0f}–{high} | {steps} | {'yes' if inside else 'no'} | {row['stopped_at']} | "
+        f"{row['low']:.0f}–{high} | {steps} | {'yes' if inside else 'no'} | {again} | {row['stopped_at']} | "
         f"{theirs} | {row['mia']:.2f} | {row['expected_mia']:.2f} | {oracles} | {100 * row['accuracy']:+.1f} |"
     )
 
@@ -308,7 +353,9 @@ def main() -> None:
     (given.work / "nowhere").mkdir(parents=True, exist_ok=True)
     run, calibration = prepared(given.work, given.workers)
     rows = [
-        carried_out(run, calibration, asked, given.work) | foretold(run, calibration, asked)
+        carried_out(run, calibration, asked, given.work)
+        | luck(run, calibration, asked, given.work)
+        | foretold(run, calibration, asked)
         for asked in draw(run)
     ]
     found = {

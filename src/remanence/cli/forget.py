@@ -139,6 +139,15 @@ def _tell(outcome: Outcome, out: Path) -> None:
     console.out.print(
         f"{first}{figures}. The run is in {out}; read {out / 'evidence.html'}.", soft_wrap=True, markup=False
     )
+    change, worst = (
+        rows["test"]["after"] - rows["test"]["before"],
+        told["plan"]["test_accuracy_change"]["low"],
+    )
+    if change < worst:
+        console.note(
+            f"Test accuracy changed by {100 * change:+.1f} points, beyond what nine in ten calibration runs saw "
+            f"({100 * worst:+.1f}); look at the model before you release it."
+        )
     ours = [row for row in told["remains"] if row["purge_erases"]]
     others = [row for row in told["remains"] if not row["purge_erases"]]
     if not told["remains"]:
