@@ -58,8 +58,9 @@ HISTORY = (
     "0) and on five sets of its own: twice the learning rate, the first choice, shook the model after a "
     "hundred steps (MIA up to 0.8, then back), so that times to unlearn were mostly luck; the learning rate of "
     "training alone was smooth and took 500 steps and more; with five times the weight decay every set took "
-    "about 50 steps, easy or hard. The budget and the number of looks were raised after a first calibration in "
-    "which a tenth of the sets did not come to rest between two looks. The law is fitted by least absolute "
+    "about 50 steps, easy or hard. The budget and the number of looks were raised after a first calibration of "
+    "this same run in which a tenth of the sets did not come to rest between two looks; one request had been "
+    "carried out by then, and was done again. The law is fitted by least absolute "
     "deviations since one set of the calibration took 1430 steps and bent the least squares; that was decided "
     "by leave-one-out on the calibration, when a third of the requests had been carried out. The law has no "
     "part in when `forget` stops.",
