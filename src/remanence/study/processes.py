@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -60,8 +61,9 @@ class Processes:
         self._workers = [each for each in self._workers if each.stage is not None or each.process.is_alive()]
         idle = next((each for each in self._workers if each.stage is None), None)
         if idle is None:
-            idle = _Worker(self._root)
-            self._workers.append(idle)
+            with _undisturbed():
+                idle = _Worker(self._root)
+                self._workers.append(idle)
         idle.stage = stage
         with contextlib.suppress(
             BrokenPipeError
@@ -88,6 +90,16 @@ class Processes:
             each.process.join()
             each.pipe.close()
         self._workers = []
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C waits: a process that is half started would die with a traceback of its own. It inherits the deafness."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(pipe: Connection, root: Path, parent: int) -> None:
