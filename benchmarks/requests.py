@@ -47,32 +47,6 @@ REQUESTS, ORACLES, SEED = 20, 3, 2024
 RECIPE = Recipe(epochs=35, learning_rate=0.05, batch_size=32, weight_decay=1e-3)
 
 
-HISTORY = (
-    "## How the settings came about",
-    "",
-    "A criterion that goes on until MIA is at most half of the five points short was tried afterwards on the same "
-    "runs: 16 instead of 14 of the 20 then end within five points of one oracle, but `forget` stops at 1.7 times the "
-    "steps that real oracles ask for instead of 1.0. It was not adopted.",
-    "",
-    "Unlearning with the learning rate of training and twice its weight decay was chosen on another run (seed "
-    "0) and on five sets of its own: twice the learning rate, the first choice, shook the model after a "
-    "hundred steps (MIA up to 0.8, then back), so that times to unlearn were mostly luck; the learning rate of "
-    "training alone was smooth and took 500 steps and more; with five times the weight decay every set took "
-    "about 50 steps, easy or hard. The budget and the number of looks were raised after a first calibration of "
-    "this same run in which a tenth of the sets did not come to rest between two looks; one request had been "
-    "carried out by then, and was done again. The law is fitted by least absolute "
-    "deviations since one set of the calibration took 1430 steps and bent the least squares; that was decided "
-    "by leave-one-out on the calibration, when a third of the requests had been carried out. The law has no "
-    "part in when `forget` stops.",
-    "",
-    "The interval holds because it is nearly the whole axis, so its 20 of 20 say little: "
-    "with 30 sets that there was something to do about, a 90 % interval reaches to "
-    "the most extreme of them, and MIA on 20 examples moves by five points when one example changes sides. "
-    "More sets (`calibrate --sets 100`) narrow it.",
-    "",
-)
-
-
 def prepared(work: Path, workers: int) -> tuple[Run, Calibration]:
     """A run that nobody looked at while the defaults were chosen (those used seed 0), calibrated."""
     train_run(
@@ -178,10 +152,6 @@ def summary(rows: list[dict[str, Any]], calibration: Calibration) -> dict[str, A
     constant = float(np.median([run.steps for run in calibration.runs("mia")]))
     errors = np.array([abs(row["forecast"] - row["steps"]) for row in rows])
     by_constant = np.array([abs(constant - row["steps"]) for row in rows])
-    inside = [
-        row["reached"] and row["low"] <= row["steps"] and (row["high"] is None or row["steps"] <= row["high"])
-        for row in rows
-    ]
     ratio = [row["stopped_at"] / row["oracle_stops"] for row in rows]
     first = [abs(row["mia"] - row["oracle_mia"][0]) <= 0.05 + 1e-9 for row in rows]
     mean = [abs(row["mia"] - np.mean(row["oracle_mia"])) <= 0.05 + 1e-9 for row in rows]
@@ -196,7 +166,7 @@ def summary(rows: list[dict[str, Any]], calibration: Calibration) -> dict[str, A
     open_ones = [row["action"] != "nothing" for row in rows]
     return {
         "requests": len(rows),
-        "inside": int(sum(inside)),
+        "inside": sum(inside(row) for row in rows),
         "median_error": float(np.median(errors)),
         "median_error_constant": float(np.median(by_constant)),
         "mean_error": float(errors.mean()),
@@ -229,7 +199,7 @@ def page(found: dict[str, Any]) -> str:
         "# Are forecasts of unlearning true?",
         "",
         f"`make bench-requests` wrote this page: {n} deletion requests on a run of digits (small_conv of width 16, "
-        "35 epochs, 98 % test accuracy), none of them part of the calibration. Each was planned, carried out, and "
+        "35 epochs), none of them part of the calibration. Each was planned, carried out, and "
         f"judged by {ORACLES} models that were trained from scratch without it. Unlearning: {settings['method']}, "
         f"{options}, at most {settings['budget']} steps; retraining takes {found['retraining']['steps']:.0f}.",
         "",
@@ -314,8 +284,11 @@ def page(found: dict[str, Any]) -> str:
             for a, b in zip(found["leave_one_out"]["mia"], found["leave_one_out"]["log_odds"], strict=True)
         ),
         "",
+        "How the settings came about, and what had been seen by then, is in "
+        "[a decision of its own](../decisions/0009-request-settings.md).",
+        "",
     ]
-    return "\n".join([*lines, *HISTORY])
+    return "\n".join(lines)
 
 
 def tally(rows: list[dict[str, Any]]) -> str:
@@ -327,18 +300,20 @@ def verdict(what: str, wanted: str, value: object, holds: bool | None) -> str:
     return f"| {what} | {wanted} | {value} | {'' if holds is None else 'yes' if holds else '**no**'} |"
 
 
+def inside(row: dict[str, Any]) -> bool:
+    high = math.inf if row["high"] is None else row["high"]
+    return bool(row["reached"] and row["low"] <= row["steps"] <= high)
+
+
 def line(row: dict[str, Any]) -> str:
     high = "∞" if row["high"] is None else f"{row['high']:.0f}"
-    inside = (
-        row["reached"] and row["low"] <= row["steps"] and (row["high"] is None or row["steps"] <= row["high"])
-    )
     steps = f"{row['steps']:.0f}" if row["reached"] else f"> {row['steps']:.0f}"
     theirs = f"{row['oracle_stops']}" if row["oracle_reached"] else f"> {row['oracle_stops']}"
     again = ", ".join(f"{each:.0f}" for each in row["again"])
     oracles = ", ".join(f"{each:.2f}" for each in row["oracle_mia"])
     return (
         f"| {row['request']} | {row['size']} | {row['median_percentile']:.0f} | {row['forecast']:.0f} | "
-        f"{row['low']:.0f}–{high} | {steps} | {'yes' if inside else 'no'} | {again} | {row['stopped_at']} | "
+        f"{row['low']:.0f}–{high} | {steps} | {'yes' if inside(row) else 'no'} | {again} | {row['stopped_at']} | "
         f"{theirs} | {row['mia']:.2f} | {row['expected_mia']:.2f} | {oracles} | {100 * row['accuracy']:+.1f} |"
     )
 

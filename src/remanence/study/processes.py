@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import signal
-import threading
-import time
-from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from remanence.errors import InputError
 from remanence.study.stages import Stage
-from remanence.study.worker import Outcome, attempt, use_one_thread
+from remanence.study.worker import Outcome, attempt
+from remanence.trials.workers import settle, undisturbed
 
 
 class _Worker:
@@ -61,7 +58,7 @@ class Processes:
         self._workers = [each for each in self._workers if each.stage is not None or each.process.is_alive()]
         idle = next((each for each in self._workers if each.stage is None), None)
         if idle is None:
-            with _undisturbed():
+            with undisturbed():
                 idle = _Worker(self._root)
                 self._workers.append(idle)
         idle.stage = stage
@@ -92,27 +89,9 @@ class Processes:
         self._workers = []
 
 
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ctrl-C waits: a process that is half started would die with a traceback of its own. It inherits the deafness."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _serve(pipe: Connection, root: Path, parent: int) -> None:
     """A worker's life: stages in, outcomes out, until told to go or left alone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
-    use_one_thread()
+    settle(parent)
     with contextlib.suppress(EOFError, ConnectionError):  # the parent was killed
         while (stage := pipe.recv()) is not None:
             pipe.send(attempt(root, stage))
-
-
-def _leave_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.2)
-    os._exit(1)

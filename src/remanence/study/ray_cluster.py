@@ -9,7 +9,8 @@ from typing import Any
 
 from remanence.errors import InputError
 from remanence.study.stages import Stage
-from remanence.study.worker import Outcome, attempt, use_one_thread
+from remanence.study.worker import Outcome, attempt
+from remanence.trials.workers import use_one_thread
 
 
 class RayCluster:

@@ -51,13 +51,6 @@ def attempt(root: Path, stage: Stage) -> Outcome:
     return Outcome("done", time.perf_counter() - started)
 
 
-def use_one_thread() -> None:
-    """One thread a worker: the same bits whatever the machine is doing, and no quarrel over cores."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
 def _ending(error: Exception) -> Ending:
     if isinstance(error, OSError) and error.errno in _FULL:
         return "full"

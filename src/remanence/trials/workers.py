@@ -26,15 +26,20 @@ def workers(count: int) -> Iterator[Submit]:
         yield lambda function, *arguments: lambda: function(*arguments)
         return
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_settle, initargs=(os.getpid(),))
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=settle, initargs=(os.getpid(),))
     try:
-        yield lambda function, *arguments: _waiting(pool.submit(function, *arguments))
+        yield lambda function, *arguments: _waiting(_submitted(pool, function, *arguments))
     except BaseException:
         for process in multiprocessing.active_children():
             process.terminate()
         pool.shutdown(wait=True, cancel_futures=True)
         raise
     pool.shutdown()
+
+
+def _submitted(pool: ProcessPoolExecutor, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    with undisturbed():  # it may start a process
+        return pool.submit(function, *arguments)
 
 
 def _waiting(future: Future[Any]) -> Callable[[], Any]:
@@ -49,16 +54,31 @@ def _waiting(future: Future[Any]) -> Callable[[], Any]:
     return result
 
 
-def _settle(parent: int) -> None:
-    """One thread; Ctrl-C is the parent's to handle; a worker does not outlive its parent."""
-    import torch
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ctrl-C waits: a process that is half started would die with a traceback of its own. It inherits the deafness."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    torch.set_num_threads(1)
+
+def settle(parent: int) -> None:
+    """One thread; Ctrl-C is the parent's to handle; a worker does not outlive its parent."""
+    use_one_thread()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def leave_with_parent() -> None:
         while os.getppid() == parent:
-            time.sleep(0.5)
+            time.sleep(0.2)
         os._exit(1)
 
     threading.Thread(target=leave_with_parent, daemon=True).start()
+
+
+def use_one_thread() -> None:
+    """Parallelism is in the processes; and the same number of threads gives the same bits everywhere."""
+    import torch
+
+    torch.set_num_threads(1)

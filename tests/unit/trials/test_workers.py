@@ -1,0 +1,49 @@
+"""Processes that compute for us: Ctrl-C does not hit them while they start, and they do not outlive us."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from remanence.trials.workers import undisturbed
+
+
+def test_ctrl_c_waits_until_a_process_is_started() -> None:
+    reached = []
+
+    def interrupted() -> None:
+        with undisturbed():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+            reached.append("the end of the block")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert reached
+
+
+def test_a_worker_leaves_with_its_parent() -> None:
+    worker = "import os, sys, time; from remanence.trials.workers import settle; settle(os.getppid()); time.sleep(60)"
+    parent = (
+        "import subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {worker!r}])\n"
+        "print(child.pid, flush=True); time.sleep(8)"
+    )
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        child = int(started.stdout.readline())
+    deadline = time.time() + 60
+    while _lives(child) and time.time() < deadline:
+        time.sleep(0.1)
+    assert not _lives(child)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
