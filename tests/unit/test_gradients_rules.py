@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import remanence as rm
 from remanence.gradients.layout import Layout, find_layout, sampled, settle_order
+from remanence.gradients.losses import cross_entropy
+from remanence.gradients.reference import loop_squared_norms
 from remanence.gradients.rules import RULE_OF, RULES
-from remanence.gradients.use import Rule, Use
+from remanence.gradients.use import RUN, Rule, Use, square_sum
 
 
 def test_every_rule_names_its_functions_once() -> None:
@@ -59,3 +63,36 @@ def test_layouts_split_and_join() -> None:
     one, many = torch.randn(4, 2), torch.randn(12, 2)
     many[0::3] = one
     assert settle_order(Layout(0), sampled(one), many, 3) == Layout(0, major=False)
+
+
+def test_squares_are_summed_to_the_last_digits() -> None:
+    torch.manual_seed(0)
+    for numel in (1, 100, RUN - 1, RUN, RUN + 1, 40 * RUN, 40 * RUN + 7):
+        rows = torch.randn(3, numel)
+        exact = rows.double().square().sum(1)
+        torch.testing.assert_close(square_sum(rows).double(), exact, rtol=1e-6, atol=0)
+
+
+def test_the_loop_is_what_backward_leaves_in_grad() -> None:
+    class Odd(nn.Module):
+        """Tied weights, a layer used twice, a parameter that plays no part."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.twice, self.idle = nn.Linear(6, 6), nn.Parameter(torch.ones(3))
+            self.head = nn.Linear(6, 6)
+            self.head.weight = self.twice.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.head(torch.tanh(self.twice(torch.tanh(self.twice(x)))))
+            return out
+
+    torch.manual_seed(0)
+    model, x, y = Odd(), torch.randn(4, 6), torch.arange(4)
+    found = loop_squared_norms(model, x, y, cross_entropy, dict(model.named_parameters()))
+    for i in range(4):
+        model.zero_grad(set_to_none=True)
+        F.cross_entropy(model(x[i : i + 1]), y[i : i + 1]).backward()
+        for name, parameter in model.named_parameters():
+            expected = 0.0 if parameter.grad is None else float(parameter.grad.double().square().sum())
+            assert float(found[name][i]) == pytest.approx(expected, rel=1e-12)

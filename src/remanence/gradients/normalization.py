@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from remanence.errors import InputError
+from remanence.gradients.normalization_nodes import FixedNormNode, GroupNormNode, LayerNormNode
 from remanence.gradients.use import Rule, Use
 
 COUPLED_BATCH_NORM = (
@@ -98,45 +99,7 @@ class BatchNorm(Affine):
         x = use.args["input"]
         if x.dtype not in (torch.float32, torch.float64) or use.args["running_var"] is None:
             return None
-        return _FixedNorm.apply(live, anchor, use, arrive, *parameters)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class _FixedNorm(torch.autograd.Function):
-    """BatchNorm with running statistics."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, anchor: Tensor, use: Use, arrive: Callable[[Use], None], *parameters: Tensor
-    ) -> Tensor:
-        ctx.use, ctx.arrive = use, arrive
-        return torch.batch_norm(**use.args)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        use, args = ctx.use, ctx.use.args
-        positions = tuple(range(2, grad.dim()))
-        spread = (args["running_var"] + args["eps"]).rsqrt()
-        dx = None
-        if ctx.needs_input_grad[0]:
-            scale = spread if args["weight"] is None else spread * args["weight"]
-            dx = grad * scale.view(-1, *([1] * len(positions)))
-        mean = args["running_mean"].view(-1, *([1] * len(positions)))
-        # sums over positions of each image; the rule adds up those of one example
-        use.saved = {"bias": grad.sum(positions) if positions else grad}
-        if "weight" in use.sources:
-            product = (args["input"] - mean).mul_(grad)
-            use.saved["weight"] = (product.sum(positions) if positions else product) * spread
-        return dx, None, None, None, *_delivered(ctx, grad)
-
-
-def _delivered(ctx: Any, grad: Tensor) -> list[Tensor]:
-    """Hand the use on, and return what the parameters that came as inputs get: sums over all examples."""
-    use = ctx.use
-    wanted = ctx.needs_input_grad[4:]
-    sums = [use.saved[role].sum(0) for role, _ in zip(use.sources, wanted, strict=False)]
-    use.grads[0] = grad
-    ctx.arrive(use)
-    return sums
+        return FixedNormNode.apply(live, anchor, use, arrive, *parameters)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class InstanceNorm(Affine):
@@ -196,53 +159,10 @@ class GroupNorm(Affine):
     ) -> Tensor | None:
         """The sums that the scale and shift need are those that the input's gradient needs."""
         x = use.args["input"]
-        whole = set(use.sources) == {"weight", "bias"} and use.args["weight"].dtype == x.dtype
-        if not (whole and x.dtype in (torch.float32, torch.float64) and x.dim() >= 3 and x.is_contiguous()):
+        flat = x.dim() >= 3 and x.is_contiguous()
+        if not _whole(use) or not (flat or x.is_contiguous(memory_format=torch.channels_last)):
             return None
-        return _GroupNorm.apply(live, anchor, use, arrive, *parameters)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class _GroupNorm(torch.autograd.Function):
-    """All examples as one with n times the channels: what the library sums over examples then stays apart."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, anchor: Tensor, use: Use, arrive: Callable[[Use], None], *parameters: Tensor
-    ) -> Tensor:
-        ctx.use, ctx.arrive = use, arrive
-        args, n, channels = use.args, *x.shape[:2]
-        ctx.size = x[0, 0].numel()
-        out, ctx.mean, ctx.rstd = torch.native_group_norm(
-            args["input"],
-            args["weight"],
-            args["bias"],
-            n,
-            channels,
-            ctx.size,
-            args["num_groups"],
-            args["eps"],
-        )
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        use, x, weight = ctx.use, ctx.use.args["input"], ctx.use.args["weight"]
-        n, channels = x.shape[:2]
-        groups = n * use.args["num_groups"]
-        dx, scale, shift = torch.ops.aten.native_group_norm_backward(
-            grad.reshape(1, n * channels, ctx.size),
-            x.view(1, n * channels, ctx.size),
-            ctx.mean.view(1, groups),
-            ctx.rstd.view(1, groups),
-            weight.detach().repeat(n),
-            1,
-            n * channels,
-            ctx.size,
-            groups,
-            [ctx.needs_input_grad[0], True, True],
-        )
-        use.saved = {"weight": scale.view(n, channels), "bias": shift.view(n, channels)}
-        return None if dx is None else dx.view_as(x), None, None, None, *_delivered(ctx, grad)
+        return GroupNormNode.apply(live, anchor, use, arrive, *parameters)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class LayerNorm(Affine):
@@ -271,6 +191,19 @@ class LayerNorm(Affine):
     def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
         return torch.layer_norm(args["input"], args["normalized_shape"], None, None, args["eps"])
 
+    def fused(
+        self,
+        use: Use,
+        live: Tensor,
+        anchor: Tensor,
+        arrive: Callable[[Use], None],
+        parameters: Sequence[Tensor] = (),
+    ) -> Tensor | None:
+        """Mean and spread of every position are there from the forward pass."""
+        if not _whole(use) or use.layout.dim != 0 or not use.args["input"].is_contiguous():
+            return None
+        return LayerNormNode.apply(live, anchor, use, arrive, *parameters)  # type: ignore[no-any-return, no-untyped-call]
+
 
 class RMSNorm(Affine):
     """The root mean square over the last dimensions; no shift."""
@@ -296,3 +229,10 @@ class RMSNorm(Affine):
 
     def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
         return torch.rms_norm(args["input"], args["normalized_shape"], None, args["eps"])
+
+
+def _whole(use: Use) -> bool:
+    """Scale and shift are both asked for, in the precision of the input, and that can be summed."""
+    kind = use.args["input"].dtype
+    both = set(use.sources) == {"weight", "bias"} and use.args["weight"].dtype == kind
+    return both and kind in (torch.float32, torch.float64)

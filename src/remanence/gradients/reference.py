@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -23,9 +24,26 @@ def gradients_of(value: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, T
 
 
 def squared_norms_of(value: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The squared norm of one loss's gradient by parameter, in double precision where there is one."""
+    """The squared norm of one loss's gradient by parameter, in double precision where there is one.
+
+    A gradient is let go of as soon as it is squared, so that never more than one is whole in memory.
+    """
     wide = torch.float32 if value.device.type == "mps" else torch.float64
-    return {name: _squared(g, wide)[None] for name, g in gradients_of(value, parameters).items()}
+    found = {name: torch.zeros(1, dtype=wide, device=value.device) for name in parameters}
+    if not value.requires_grad:
+        return found
+
+    def square(name: str, gradient: Tensor) -> Tensor:
+        found[name] = _squared(gradient, wide)[None]
+        return gradient.new_zeros(()).expand_as(gradient)
+
+    hooks = [p.register_hook(partial(square, name)) for name, p in parameters.items()]  # type: ignore[no-untyped-call]
+    try:
+        torch.autograd.grad(value.sum(), list(parameters.values()), allow_unused=True)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
 
 
 def _squared(gradient: Tensor, wide: torch.dtype) -> Tensor:
