@@ -12,8 +12,8 @@ from remanence.errors import InputError, NumericalError
 FOLDS = 10
 _SEED = 0
 _ROUNDS = 100
-_PLAIN_STEPS = 6
-_CLOSE = 1e-4
+_PLAIN_STEPS = 7
+_CLOSE = 3e-4
 """Newton's error after a step is about the step's square."""
 Floats = NDArray[np.float64]
 
@@ -71,26 +71,33 @@ def attack(members: Floats, outsiders: Floats, targets: Floats, *, folds: int = 
 def _fit(signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """One logistic regression a row of `used`: minimise slope²/2 plus the sum of the log-losses, all rows at once.
 
-    The fit on everything is close to each fold's, so Newton's method mostly gets there from it in a few plain steps;
-    where it does not, steps are halved until they help. The sum is convex, and the penalty makes its minimum finite.
+    The fit on everything is close to each fold's and is where those start; their first step looks at every example once
+    for all folds.
     """
-    start = _descend(np.zeros((2, 1)), signal, truth, np.atleast_2d(np.any(used, axis=0)), 1e-2)
-    point = np.repeat(start, len(used), axis=1)
+    everything = np.atleast_2d(np.any(used, axis=0))
+    start = _minimise(np.zeros((2, 1)), signal, truth, everything)
+    slopes, offsets = _minimise(start, signal, truth, used)
+    return slopes, offsets
+
+
+def _minimise(start: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> Floats:
+    """Slopes and offsets: mostly a few plain Newton steps away; where not, steps are halved until they help.
+
+    The sum is convex, and the penalty makes its minimum finite.
+    """
+    point = start
     for _ in range(_PLAIN_STEPS):
         step = _newton_step(point, signal, truth, used)
         point = point + step
         if not np.isfinite(point).all():
             break
-        if _small(step, point, _CLOSE).all():
-            return point[0], point[1]
-    point = _descend(np.repeat(start, len(used), axis=1), signal, truth, used)
-    return point[0], point[1]
+        if _small(step, point).all():
+            return point
+    return _descend(np.broadcast_to(start, (2, len(used))), signal, truth, used)
 
 
-def _descend(
-    point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_], close: float = _CLOSE
-) -> Floats:
-    """Newton's method with steps that never go up; `point` is slopes and offsets."""
+def _descend(point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> Floats:
+    """Newton's method with steps that never go up."""
     value = _objective(point, signal, truth, used)
     for _ in range(_ROUNDS):
         step = _newton_step(point, signal, truth, used)
@@ -103,13 +110,13 @@ def _descend(
                 break
             length = np.where(worse, length / 2, length)
         point, value = np.where(worse, point, tried), np.where(worse, value, reached)
-        if (_small(length * step, point, close) | worse).all():
+        if (_small(length * step, point) | worse).all():
             break
     return point
 
 
-def _small(step: Floats, point: Floats, close: float) -> NDArray[np.bool_]:
-    return np.asarray(np.abs(step).max(axis=0) <= close * (1 + np.abs(point).sum(axis=0)))
+def _small(step: Floats, point: Floats) -> NDArray[np.bool_]:
+    return np.asarray(np.abs(step).max(axis=0) <= _CLOSE * (1 + np.abs(point).sum(axis=0)))
 
 
 def _objective(point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> Floats:
@@ -120,14 +127,14 @@ def _objective(point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bo
 
 
 def _newton_step(point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> Floats:
+    """One step for every row of `used`, from a point of its own or from one for all."""
     likely = np.tanh(0.5 * _scores(point, signal))
     likely += 1
     likely *= 0.5
-    error = np.where(used, likely - truth, 0.0)
-    likely -= np.square(likely)  # its variance
     powers = np.stack([np.ones_like(signal), signal, np.square(signal)], axis=1)
-    c, b, a = (np.where(used, likely, 0.0) @ powers).T
-    sums = (error @ powers[:, :2]).T
+    sums = (((likely - truth) * used) @ powers).T
+    likely -= np.square(likely)  # its variance
+    c, b, a = ((likely * used) @ powers).T
     gradient, a = (sums[1] + point[0], sums[0]), a + 1.0
     determinant = np.maximum(a * c - b * b, 1e-300)
     return np.asarray(
