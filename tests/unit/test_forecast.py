@@ -156,10 +156,17 @@ def test_where_there_is_nothing_to_do_nothing_is_forecast() -> None:
 
 
 @pytest.mark.parametrize(("n", "upper"), [(8, math.inf), (9, 8.0), (18, 17.0)])
-def test_with_few_sets_the_whole_doubt_is_above(n: int, upper: float) -> None:
+def test_with_too_few_sets_nothing_is_said(n: int, upper: float) -> None:
     steps = np.arange(n, dtype=float)
     zeros = np.zeros(n)
     assert jackknife_interval(LeftOut(zeros, zeros, steps, np.ones(n, bool)), 0.9) == (0.0, upper)
+
+
+def test_one_set_far_off_does_not_widen_the_interval() -> None:
+    n = 29
+    own, steps = np.full(n, 200.0), np.full(n, 200.0) + np.linspace(-100, 100, n)
+    steps[7] = 1500.0
+    assert jackknife_interval(LeftOut(own, own, steps, np.ones(n, bool))) == pytest.approx((100.0, 300.0))
 
 
 def test_one_set_that_never_came_to_rest_does_not_bend_the_law() -> None:

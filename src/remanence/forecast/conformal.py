@@ -37,14 +37,14 @@ class LeftOut:
 def jackknife_interval(left_out: LeftOut, coverage: float = 0.9) -> tuple[float, float]:
     r"""Where the new set's steps fall with about this probability; the upper end may be infinite.
 
-    Statement: with residuals :math:`r_i = k_i - \hat k_{-i}(P_i)`, the ends are order statistics of
-    :math:`\hat k_{-i}(P) + r_i`: of n, the :math:`\lfloor (n+1)\alpha/2 \rfloor`-th from below and from above.
+    Statement: with residuals :math:`r_i = |k_i - \hat k_{-i}(P_i)|` and :math:`m = \lceil (n+1)(1-\alpha) \rceil`, the
+    upper end is the m-th smallest of :math:`\hat k_{-i}(P) + r_i`, the lower the m-th largest of
+    :math:`\hat k_{-i}(P) - r_i`, or 0.
 
     Assumptions: the new set and the calibration sets are exchangeable; nothing about the law being right. The
     probability is then at least :math:`1 - 2\alpha`, and in practice about :math:`1 - \alpha` (jackknife+).
-    A set that was never unlearned has a residual known only from below: it counts as infinite at the upper
-    end, and with the time tried at the lower. Where n is too small for two ends, the lower is 0 and the upper takes
-    the whole of the doubt; where it is too small for that, nothing is said.
+    A set that was never unlearned has a residual known only from below: it counts as infinite. Where n is too small
+    for m, nothing is said.
 
     Source: Barber, Candès, Ramdas, Tibshirani, "Predictive inference with the jackknife+", 2021.
 
@@ -53,10 +53,9 @@ def jackknife_interval(left_out: LeftOut, coverage: float = 0.9) -> tuple[float,
     if not 0 < coverage < 1:
         raise InputError(f"`coverage` must be between 0 and 1; got {coverage}.")
     n = left_out.steps.size
-    rank = math.floor((n + 1) * (1 - coverage) / 2)
-    shifted = left_out.new + (left_out.steps - left_out.own)
-    upper = np.where(left_out.reached, shifted, np.inf)
-    if rank < 1:
-        whole = math.ceil((n + 1) * coverage)
-        return 0.0, float(np.sort(upper)[whole - 1]) if whole <= n else math.inf
-    return max(0.0, float(np.sort(shifted)[rank - 1])), float(np.sort(upper)[n - rank])
+    rank = math.ceil((n + 1) * coverage)
+    if rank > n:
+        return 0.0, math.inf
+    residuals = np.where(left_out.reached, np.abs(left_out.steps - left_out.own), np.inf)
+    low = np.sort(left_out.new - residuals)[n - rank]
+    return max(0.0, float(low)), float(np.sort(left_out.new + residuals)[rank - 1])

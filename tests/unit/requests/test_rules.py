@@ -36,6 +36,14 @@ def test_it_must_hold_twice_and_on_both_sides() -> None:
     assert not criterion.holds([])
 
 
+def test_a_model_that_lost_its_accuracy_is_not_done() -> None:
+    criterion = Criterion("mia", 0.3, 0.05)
+    shaken = rows("mia", 0.1, 0.3, 0.3, 0.3, 0.3) + rows("test", 0.95, 0.94, 0.86, 0.93, 0.97)
+    found = criterion.time(shaken)
+    assert (found.value, found.reached) == (15.0, True)
+    assert not criterion.holds(shaken[:3] + shaken[5:8])
+
+
 def test_calibration_sets_span_the_range_and_repeat_by_their_seed() -> None:
     made, again = (calibration_sets(LOSSES, LABELS, count=40, sizes=(20, 80), seed=1) for _ in range(2))
     assert [each.ids.tolist() for each in made] == [each.ids.tolist() for each in again]
