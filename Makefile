@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-data test-adapters test-kills test-ray test-browser lint format bench bench-accounting bench-audit bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
+.PHONY: help demo test test-data test-adapters test-kills test-ray test-sinks test-browser lint format bench bench-accounting bench-audit bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -48,6 +48,16 @@ $(VENV)/.ray: $(VENV)/.dev
 	@echo "Installing Ray (257 MB)"
 	$(INSTALL) '.[ray]'
 	@touch $@
+
+$(VENV)-sinks/.done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-sinks
+	@echo "Installing TensorBoard and MLflow into $(VENV)-sinks"
+	$(VENV)-sinks/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
+		--editable . tensorboard mlflow-skinny sqlalchemy alembic pytest pytest-timeout hypothesis
+	@touch $@
+
+test-sinks: $(VENV)-sinks/.done ## measurements of a study in the real TensorBoard and MLflow
+	$(VENV)-sinks/bin/python -m pytest tests/sinks
 
 test-ray: $(VENV)/.ray ## studies on a local Ray cluster: the same bits as on processes
 	$(BIN)/python -m pytest tests/ray

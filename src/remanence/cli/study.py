@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cyclopts import App
 
 from remanence.cli import console
-from remanence.cli.study_plan import Flag, Set, export_to, planned_studies, result_document
+from remanence.cli.study_plan import USUAL, Flag, StudyOptions, export_to, planned_studies, result_document
 from remanence.cli.study_store import clean, diff, export
 
 if TYPE_CHECKING:
@@ -59,10 +59,7 @@ def run(
     studies: list[str],
     /,
     *,
-    preset: str = "cpu",
-    set_: Set = None,
-    store: Path | None = None,
-    data_dir: Path | None = None,
+    which: StudyOptions = USUAL,
     executor: Literal["process", "ray"] = "process",
     address: str | None = None,
     workers: int | None = None,
@@ -84,14 +81,6 @@ def run(
     ----------
     studies:
         Paths of study files, or names that `remanence study list` shows.
-    preset:
-        Which of the file's presets: smoke, cpu, paper.
-    set_:
-        Change a setting, table.key=value; may be given several times.
-    store:
-        Where artifacts are kept; else REMANENCE_STORE, else a cache folder.
-    data_dir:
-        Where data sets lie; else REMANENCE_DATA.
     executor:
         Who computes: processes of this machine, or Ray.
     address:
@@ -108,7 +97,7 @@ def run(
     from remanence.cli.study_view import LiveStages, tally_document
     from remanence.study.running import run_planned
 
-    planned, place = planned_studies(studies, preset, set_, store, data_dir)
+    planned, place = planned_studies(studies, which)
     count = (os.cpu_count() or 1) if workers is None else workers
     if dry_run:
         _show_plan(planned, place, count, json)
@@ -116,7 +105,7 @@ def run(
     with LiveStages(count) as watcher:
         ran = run_planned(planned, place, executor=executor, workers=count, address=address, watcher=watcher)
     if out is not None and not ran.tally.failures:
-        export_to(planned, place, out, set_)
+        export_to(planned, place, out, which)
     documents = [result_document(each, place) for each in planned]
     if json:
         console.print_json({"studies": documents, **tally_document(ran)})
@@ -142,10 +131,7 @@ def status(
     studies: list[str],
     /,
     *,
-    preset: str = "cpu",
-    set_: Set = None,
-    store: Path | None = None,
-    data_dir: Path | None = None,
+    which: StudyOptions = USUAL,
     json: Flag = False,
 ) -> None:
     """Say how much of some studies is there, and what it took.
@@ -158,14 +144,6 @@ def status(
     ----------
     studies:
         Paths of study files, or names.
-    preset:
-        Which preset.
-    set_:
-        Changed settings, as they were run with.
-    store:
-        Where artifacts are kept.
-    data_dir:
-        Where data sets lie.
     json:
         Print one JSON document.
     """
@@ -173,7 +151,7 @@ def status(
     from remanence.study.ledger import Ledger
     from remanence.study.stages import in_order
 
-    planned, place = planned_studies(studies, preset, set_, store, data_dir)
+    planned, place = planned_studies(studies, which)
     found: list[dict[str, Any]] = []
     for each in planned:
         there, todo = place.survey([each.goal])
@@ -190,12 +168,12 @@ def status(
             }
         )
     if json:
-        console.print_json({"store": str(place.root), "preset": preset, "studies": found})
+        console.print_json({"store": str(place.root), "preset": which.preset, "studies": found})
         return
     for line in found:
-        which = f" ({', '.join(line['missing_kinds'])})" if line["missing"] else ""
+        what = f" ({', '.join(line['missing_kinds'])})" if line["missing"] else ""
         took = duration(line["core_seconds"])
-        text = f"{line['name']}: {line['done']} stages done, {line['missing']} missing{which}; {took} of work"
+        text = f"{line['name']}: {line['done']} stages done, {line['missing']} missing{what}; {took} of work"
         console.out.print(text, soft_wrap=True, markup=False)
 
 
@@ -204,10 +182,7 @@ def show(
     study: str,
     /,
     *,
-    preset: str = "cpu",
-    set_: Set = None,
-    store: Path | None = None,
-    data_dir: Path | None = None,
+    which: StudyOptions = USUAL,
     json: Flag = False,
 ) -> None:
     """Show what a finished study found: each claim, what was seen, whether they agree, and the tables.
@@ -220,27 +195,19 @@ def show(
     ----------
     study:
         Path of a study file, or a name.
-    preset:
-        Which preset.
-    set_:
-        Changed settings, as it was run with.
-    store:
-        Where artifacts are kept.
-    data_dir:
-        Where data sets lie.
     json:
         Print one JSON document with every number of the figure.
     """
     from remanence.cli.study_view import print_tables
     from remanence.study.export import finished
 
-    (planned,), place = planned_studies([study], preset, set_, store, data_dir)
+    (planned,), place = planned_studies([study], which)
     finished(planned, place)
     document = result_document(planned, place)
     if json:
         console.print_json(document)
         return
-    console.out.print(f"{document['title']}  [{preset}]", markup=False, soft_wrap=True)
+    console.out.print(f"{document['title']}  [{which.preset}]", markup=False, soft_wrap=True)
     for verdict in document["verdicts"]:
         text = f"\nclaim    {verdict['claim']}\nsaw      {verdict['saw']}\nverdict  {verdict['agreement']}"
         console.out.print(text, markup=False, soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,33 +17,44 @@ if TYPE_CHECKING:
     from remanence.study.store import Store
 
 Flag = Annotated[bool, Parameter(negative="")]
-Set = Annotated[list[str] | None, Parameter(name="--set")]
 
 
-def planned_studies(
-    studies: Sequence[str],
-    preset: str,
-    overrides: Sequence[str] | None,
-    store: Path | None,
-    data_dir: Path | None,
-) -> tuple[list[Planned], Store]:
+@Parameter(name="*", group="Study")
+@dataclass(frozen=True)
+class StudyOptions:
+    """Which form of a study is meant, and where its artifacts are."""
+
+    preset: str = "cpu"
+    """Which of the file's presets: smoke, cpu, paper."""
+    changes: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None
+    """Change a setting, table.key=value; may be given several times."""
+    store: Path | None = None
+    """Where artifacts are kept; else REMANENCE_STORE, else a cache folder."""
+    data_dir: Path | None = None
+    """Where data sets lie; else REMANENCE_DATA."""
+
+
+USUAL = StudyOptions()
+
+
+def planned_studies(studies: Sequence[str], which: StudyOptions) -> tuple[list[Planned], Store]:
     """Check the studies and lay out their stages; and the store, which need not exist yet."""
     from remanence.study.catalog import load_study
     from remanence.study.running import plan, store_folder
     from remanence.study.store import Store
 
-    if data_dir is not None:
-        os.environ["REMANENCE_DATA"] = str(data_dir.expanduser().resolve())  # workers look there too
-    loaded = [load_study(name, preset, overrides or ()) for name in studies]
-    return [plan(each) for each in loaded], Store(store_folder(store))
+    if which.data_dir is not None:
+        os.environ["REMANENCE_DATA"] = str(which.data_dir.expanduser().resolve())  # workers look there too
+    loaded = [load_study(name, which.preset, which.changes or ()) for name in studies]
+    return [plan(each) for each in loaded], Store(store_folder(which.store))
 
 
-def export_to(planned: Sequence[Planned], store: Store, out: Path, overrides: Sequence[str] | None) -> None:
+def export_to(planned: Sequence[Planned], store: Store, out: Path, which: StudyOptions) -> None:
     """Write pages, figures and tables."""
     from remanence.study.export import export_study, write_overview
 
     for each in planned:
-        console.note(f"Written: {export_study(each, store, out, overrides or ())}")
+        console.note(f"Written: {export_study(each, store, out, which.changes or ())}")
     if len(planned) > 1:
         console.note(f"Written: {write_overview(planned, store, out)}")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remanence.cli import console
-from remanence.cli.study_plan import Flag, Set, export_to, planned_studies
+from remanence.cli.study_plan import USUAL, Flag, StudyOptions, export_to, planned_studies
 
 if TYPE_CHECKING:
     from remanence.study.running import Planned
@@ -19,10 +19,7 @@ def export(
     /,
     *,
     out: Path | None = None,
-    preset: str = "cpu",
-    set_: Set = None,
-    store: Path | None = None,
-    data_dir: Path | None = None,
+    which: StudyOptions = USUAL,
     tensorboard: Path | None = None,
     mlflow: str | None = None,
 ) -> None:
@@ -38,14 +35,6 @@ def export(
         Paths of study files, or names.
     out:
         A folder: OUT/NAME.md and OUT/NAME/ are written.
-    preset:
-        Which preset.
-    set_:
-        Changed settings, as they were run with.
-    store:
-        Where artifacts are kept.
-    data_dir:
-        Where data sets lie.
     tensorboard:
         Write the measurements as TensorBoard runs into this folder.
     mlflow:
@@ -56,9 +45,9 @@ def export(
 
     if out is None and tensorboard is None and mlflow is None:
         raise InputError("Say where to write: --out, --tensorboard or --mlflow.")
-    planned, place = planned_studies(studies, preset, set_, store, data_dir)
+    planned, place = planned_studies(studies, which)
     if out is not None:
-        export_to(planned, place, out, set_)
+        export_to(planned, place, out, which)
     for each in planned:
         if tensorboard is not None:
             console.note(f"{to_tensorboard(each, place, tensorboard)} runs written to {tensorboard}.")
@@ -71,10 +60,7 @@ def diff(
     /,
     *,
     other: Path,
-    preset: str = "cpu",
-    set_: Set = None,
-    store: Path | None = None,
-    data_dir: Path | None = None,
+    which: StudyOptions = USUAL,
     json: Flag = False,
 ) -> None:
     """Say whether two stores hold the same bits for some studies. Exit code 1 when they do not.
@@ -89,14 +75,6 @@ def diff(
         Paths of study files, or names.
     other:
         The other store.
-    preset:
-        Which preset.
-    set_:
-        Changed settings, as they were run with.
-    store:
-        One store.
-    data_dir:
-        Where data sets lie.
     json:
         Print one JSON document.
     """
@@ -105,7 +83,7 @@ def diff(
     from remanence.study.store import Store
     from remanence.study.tidying import compare_stores
 
-    planned, place = planned_studies(studies, preset, set_, store, data_dir)
+    planned, place = planned_studies(studies, which)
     found = compare_stores(planned, place, Store(other))
     identical = not (found.different or found.missing)
     if json:
@@ -123,10 +101,7 @@ def clean(
     studies: list[str] | None = None,
     /,
     *,
-    preset: str = "cpu",
-    set_: Set = None,
-    store: Path | None = None,
-    data_dir: Path | None = None,
+    which: StudyOptions = USUAL,
     dry_run: Flag = False,
 ) -> None:
     """Remove damaged artifacts and old logs, and what only the named studies need.
@@ -143,14 +118,6 @@ def clean(
     ----------
     studies:
         Studies whose own artifacts are no longer wanted.
-    preset:
-        Which preset.
-    set_:
-        Changed settings, as they were run with.
-    store:
-        Where artifacts are kept.
-    data_dir:
-        Where data sets lie.
     dry_run:
         Only say what would go.
     """
@@ -158,12 +125,12 @@ def clean(
     from remanence.study.catalog import shipped
     from remanence.study.tidying import clean as remove
 
-    planned, place = planned_studies(studies or [], preset, set_, store, data_dir)
+    planned, place = planned_studies(studies or [], which)
     others: list[Planned] = []
     for path in shipped() if planned else ():
         if path.stem not in {each.study.name for each in planned}:
             with contextlib.suppress(InputError):  # what cannot be planned here has no artifacts here either
-                others += planned_studies([str(path)], preset, set_, store, data_dir)[0]
+                others += planned_studies([str(path)], which)[0]
     going = remove(place, planned, others, really=not dry_run)
     word = "would go" if dry_run else "removed"
     for path in going:

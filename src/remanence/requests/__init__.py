@@ -1,9 +1,10 @@
 """A deletion request from arrival to evidence."""
 
 from remanence.requests.calibration import Calibration, CalibrationSettings, calibrate, read_calibration
-from remanence.requests.carry_out import Orders, Outcome, forget
+from remanence.requests.carry_out import Outcome, forget
 from remanence.requests.evidence import Check, read_evidence, verify_evidence
 from remanence.requests.page import write_plan_page
+from remanence.requests.papers import Orders
 from remanence.requests.plan import Plan, make_plan
 from remanence.requests.purging import Purged, purge, survey
 from remanence.requests.remains import Remain, remains_of

@@ -30,7 +30,8 @@ class SalUn(Method):
         recipe: an epoch is a pass over all training data.
         fraction: the share of weights that may move, in (0, 1].
 
-    Source: Fan, Liu et al., "SalUn: Empowering Machine Unlearning via Gradient-based Weight Saliency", ICLR 2024.
+    Source: Fan, Liu et al., "SalUn: Empowering Machine Unlearning via Gradient-based Weight Saliency in Both Image
+    Classification and Generation", ICLR 2024.
 
     Departs: the other weights stay put to the bit, where masking the gradient alone would let weight decay move them.
     The saliency is taken in evaluation mode, so it leaves BatchNorm's statistics alone.
