@@ -19,7 +19,7 @@ from remanence.gradients.layout import DivergedError
 from remanence.gradients.ledger import Ledger
 from remanence.gradients.norms import choose
 from remanence.gradients.sharing import Carry
-from remanence.gradients.use import Call, Use
+from remanence.gradients.use import Call, Use, Wiring
 from remanence.gradients.watch import Rehearsal, Script, Watch
 from remanence.types import check_choice
 
@@ -83,7 +83,7 @@ class _Flight(Watch):
         if not (self.share and use.call.lone):
             return None
         parameters = [self.watched[source] for source in use.sources.values()]
-        return use.rule.fused(use, live, self.anchor, self.arrive, parameters)
+        return use.rule.fused(use, Wiring(live, self.anchor, self.arrive, parameters))
 
     def expanded(self, result: Any) -> Any:
         """Left in the graph."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from remanence.errors import InputError
 from remanence.gradients.normalization_nodes import FixedNormNode, GroupNormNode, LayerNormNode
-from remanence.gradients.use import Rule, Use
+from remanence.gradients.use import Rule, Use, Wiring
 
 COUPLED_BATCH_NORM = (
     "BatchNorm must use its running statistics for per-example gradients; {where} uses the batch's, so that "
@@ -66,40 +65,21 @@ class BatchNorm(Affine):
 
     functions = (torch.batch_norm,)
 
-    def bind(  # noqa: D102
-        self,
-        input: Tensor,  # noqa: A002
-        weight: Tensor | None,
-        bias: Tensor | None,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        training: bool,
-        momentum: float,
-        eps: float,
-        cudnn_enabled: bool,
-    ) -> dict[str, Any]:
-        names = locals()
-        del names["self"]
-        if training:
+    def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: D102
+        names = _bound("training", args, kwargs)
+        if names["training"]:
             raise InputError(COUPLED_BATCH_NORM.format(where="a call of batch_norm"))
         return names
 
     def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
         return torch.batch_norm(**{**args, "weight": None, "bias": None})
 
-    def fused(
-        self,
-        use: Use,
-        live: Tensor,
-        anchor: Tensor,
-        arrive: Callable[[Use], None],
-        parameters: Sequence[Tensor] = (),
-    ) -> Tensor | None:
+    def fused(self, use: Use, wiring: Wiring) -> Tensor | None:
         """The backward pass in evaluation mode is one product with the scale; the native one does more."""
         x = use.args["input"]
         if x.dtype not in (torch.float32, torch.float64) or use.args["running_var"] is None:
             return None
-        return FixedNormNode.apply(live, anchor, use, arrive, *parameters)  # type: ignore[no-any-return, no-untyped-call]
+        return wiring.through(FixedNormNode, use)
 
 
 class InstanceNorm(Affine):
@@ -107,21 +87,8 @@ class InstanceNorm(Affine):
 
     functions = (torch.instance_norm,)
 
-    def bind(  # noqa: D102
-        self,
-        input: Tensor,  # noqa: A002
-        weight: Tensor | None,
-        bias: Tensor | None,
-        running_mean: Tensor | None,
-        running_var: Tensor | None,
-        use_input_stats: bool,
-        momentum: float,
-        eps: float,
-        cudnn_enabled: bool,
-    ) -> dict[str, Any]:
-        names = locals()
-        del names["self"]
-        return names
+    def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: D102
+        return _bound("use_input_stats", args, kwargs)
 
     def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
         unscaled = {**args, "weight": None, "bias": None}
@@ -149,20 +116,13 @@ class GroupNorm(Affine):
     def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
         return torch.group_norm(args["input"], args["num_groups"], None, None, args["eps"])
 
-    def fused(
-        self,
-        use: Use,
-        live: Tensor,
-        anchor: Tensor,
-        arrive: Callable[[Use], None],
-        parameters: Sequence[Tensor] = (),
-    ) -> Tensor | None:
+    def fused(self, use: Use, wiring: Wiring) -> Tensor | None:
         """The sums that the scale and shift need are those that the input's gradient needs."""
         x = use.args["input"]
         flat = x.dim() >= 3 and x.is_contiguous()
         if not _whole(use) or not (flat or x.is_contiguous(memory_format=torch.channels_last)):
             return None
-        return GroupNormNode.apply(live, anchor, use, arrive, *parameters)  # type: ignore[no-any-return, no-untyped-call]
+        return wiring.through(GroupNormNode, use)
 
 
 class LayerNorm(Affine):
@@ -191,18 +151,11 @@ class LayerNorm(Affine):
     def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
         return torch.layer_norm(args["input"], args["normalized_shape"], None, None, args["eps"])
 
-    def fused(
-        self,
-        use: Use,
-        live: Tensor,
-        anchor: Tensor,
-        arrive: Callable[[Use], None],
-        parameters: Sequence[Tensor] = (),
-    ) -> Tensor | None:
+    def fused(self, use: Use, wiring: Wiring) -> Tensor | None:
         """Mean and spread of every position are there from the forward pass."""
         if not _whole(use) or use.layout.dim != 0 or not use.args["input"].is_contiguous():
             return None
-        return LayerNormNode.apply(live, anchor, use, arrive, *parameters)  # type: ignore[no-any-return, no-untyped-call]
+        return wiring.through(LayerNormNode, use)
 
 
 class RMSNorm(Affine):
@@ -229,6 +182,13 @@ class RMSNorm(Affine):
 
     def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
         return torch.rms_norm(args["input"], args["normalized_shape"], None, args["eps"])
+
+
+def _bound(flag: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `batch_norm` and `instance_norm` by name; the two differ in one."""
+    statistics = ("running_mean", "running_var")
+    names = ("input", "weight", "bias", *statistics, flag, "momentum", "eps", "cudnn_enabled")
+    return dict(zip(names, args, strict=False)) | kwargs
 
 
 def _whole(use: Use) -> bool:

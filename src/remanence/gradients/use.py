@@ -158,20 +158,31 @@ class Rule:
                 sums[role] = sums[role] + part if role in sums else part
         return {role: torch.cat(parts) for role, parts in norms.items()}, sums
 
-    def fused(
-        self,
-        use: Use,
-        live: Tensor,
-        anchor: Tensor,
-        arrive: Callable[[Use], None],
-        parameters: Sequence[Tensor] = (),
-    ) -> Tensor | None:
-        """The output through the rule's own node, which shares work with the norms; None for the native.
-
-        `live` is the input in its graph; `anchor` makes the output require a gradient even if that does not;
-        `parameters`, in the order of the use's sources, are to get the batch's gradient.
-        """
+    def fused(self, use: Use, wiring: Wiring) -> Tensor | None:
+        """The output through the rule's own node, which shares work with the norms; None for the native."""
         return None
+
+
+@dataclass(frozen=True, eq=False)
+class Wiring:
+    """What a node of a rule's own is tied to.
+
+    Args:
+        live: the input in its graph.
+        anchor: makes the output require a gradient even if the input does not.
+        arrive: to be called with the use when its gradient is there.
+        parameters: in the order of the use's sources; they are to get the batch's gradient.
+    """
+
+    live: Tensor
+    anchor: Tensor
+    arrive: Callable[[Use], None]
+    parameters: Sequence[Tensor] = ()
+
+    def through(self, node: type[torch.autograd.Function], use: Use) -> Tensor:
+        """The use's output by this node, which takes (live, anchor, use, arrive, *parameters)."""
+        output: Tensor = node.apply(self.live, self.anchor, use, self.arrive, *self.parameters)  # type: ignore[no-untyped-call]
+        return output
 
 
 def chunks(n: int, numel: int, like: Tensor, room: int = CHUNK_BYTES) -> Iterator[tuple[int, int]]:

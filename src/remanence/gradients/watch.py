@@ -15,7 +15,7 @@ from remanence.gradients.halves import Shared
 from remanence.gradients.layout import DivergedError, Layout, find_layout, sampled, settle_order
 from remanence.gradients.opened import is_composite, opened
 from remanence.gradients.rules import RULE_OF
-from remanence.gradients.use import Call, Use
+from remanence.gradients.use import Call, Use, Wiring
 
 Script = list[Call]
 
@@ -134,7 +134,7 @@ class Watch(_Mode):
 
     def fused(self, use: Use, live: Tensor) -> Tensor | None:
         """The result through a node of the rule's own."""
-        return use.rule.fused(use, live, self.anchor, self.arrive)
+        return use.rule.fused(use, Wiring(live, self.anchor, self.arrive))
 
     def expanded(self, result: Any) -> Any:
         """A parameter repeated for every example (`token.expand(n, -1, -1)`): each gets its own copy."""
