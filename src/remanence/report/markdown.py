@@ -18,6 +18,10 @@ class Described(Protocol):
         """What the paper says."""
 
     @property
+    def note(self) -> str:
+        """What to know about its settings, if anything."""
+
+    @property
     def preset(self) -> str:
         """Which settings were taken."""
 
@@ -69,6 +73,7 @@ def result_page(
         f"# {study.title}",
         f"The paper: {study.claim}" if not study.claim.startswith("Not in the paper") else study.claim,
         _verdicts(document["verdicts"]),
+        *([study.note] if study.note else []),
         *(f"![{study.title}]({folder}/{name}.png)" for name in figures),
         *(
             f"## {title}\n\n{_table(each['header'], each['rows'])}"

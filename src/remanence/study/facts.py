@@ -55,6 +55,6 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     for key, value in table.items():
         if isinstance(value, Mapping) and value:
             found += _flat(value, f"{prefix}{key}.")
-        elif prefix or key not in ("title", "claim", "name", "preset", "figure"):
+        elif prefix or key not in ("title", "claim", "note", "name", "preset", "figure"):
             found.append((f"{prefix}{key}", list(value) if isinstance(value, tuple) else value))
     return found

@@ -188,6 +188,7 @@ class Study:
         title: for a person.
         figure: which figure it ends in.
         claim: what the paper says, in our words.
+        note: what a reader of the result should know about how its settings came about; Markdown.
         seeds: training runs, and unlearning runs from each.
         noises: levels of SGLD noise in training and unlearning; none is plain SGD.
         preset: which preset was taken.
@@ -199,6 +200,7 @@ class Study:
     train: TrainSettings
     name: str = ""
     preset: str = ""
+    note: str = ""
     seeds: int = 3
     noises: tuple[float, ...] = ()
     data: DataSettings = field(default_factory=DataSettings)
