@@ -120,4 +120,4 @@ def pool_from(run: Run, references: Sequence[Folder]) -> ReferencePool:
 
 
 REFERENCE = StageKind("reference", 1, _reference)
-TRIAL = StageKind("calibration-trial", 3, _trial)
+TRIAL = StageKind("calibration-trial", 4, _trial)

@@ -23,7 +23,7 @@ def rows(metric: str, *values: float) -> list[dict[str, object]]:
 
 
 def test_points_for_many_and_log_odds_for_few() -> None:
-    assert criterion_for(20, EXPECTED) == Criterion("mia", 0.3, 0.05)
+    assert criterion_for(20, EXPECTED) == Criterion("mia", 0.3, 0.03)
     assert criterion_for(19, EXPECTED) == Criterion("log_odds", -1.0, 0.8)
 
 
