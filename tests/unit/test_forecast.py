@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from remanence.forecast import (
     fit_law,
     jackknife_interval,
 )
+from remanence.forecast.conformal import fewest
 from remanence.scores import ScoreTable
 from remanence.types import Scores, Status
 
@@ -160,6 +162,17 @@ def test_with_too_few_sets_nothing_is_said(n: int, upper: float) -> None:
     steps = np.arange(n, dtype=float)
     zeros = np.zeros(n)
     assert jackknife_interval(LeftOut(zeros, zeros, steps, np.ones(n, bool)), 0.9) == (0.0, upper)
+
+
+def test_few_sets_with_nothing_to_do_borrow_from_the_others() -> None:
+    done = [
+        CalibrationRun(each.name, replace(each.difficulty, done=True), 0.0, True) for each in drawn(5, seed=8)
+    ]
+    runs = [*drawn(25, seed=9), *done]
+    found = Forecaster(runs).forecast(replace(drawn(1, seed=10)[0].difficulty, done=True))
+    assert (found.steps, found.low) == (0.0, 0.0)
+    assert math.isfinite(found.high)
+    assert [fewest(0.9), fewest(0.8), fewest(0.5)] == [9, 4, 1]
 
 
 def test_one_set_far_off_does_not_widen_the_interval() -> None:

@@ -34,6 +34,11 @@ class LeftOut:
         return LeftOut(self.own[rows], self.new[rows], self.steps[rows], self.reached[rows])
 
 
+def fewest(coverage: float) -> int:
+    """How many sets an interval takes that ends somewhere."""
+    return math.ceil(coverage / (1 - coverage) - 1e-9)
+
+
 def jackknife_interval(left_out: LeftOut, coverage: float = 0.9) -> tuple[float, float]:
     r"""Where the new set's steps fall with about this probability; the upper end may be infinite.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from remanence.errors import InputError
 from remanence.forecast.calibration import CalibrationRun, Difficulty
-from remanence.forecast.conformal import jackknife_interval
+from remanence.forecast.conformal import fewest, jackknife_interval
 from remanence.forecast.predictors import LAWS, errors_of, left_out
 
 ENOUGH = 20
@@ -51,11 +51,14 @@ class Forecaster:
     def forecast(self, difficulty: Difficulty, coverage: float = 0.9) -> Forecast:
         """What to expect for a set of this difficulty.
 
-        The interval is of sets like it: those that there was nothing to do about, or those that there was.
+        The interval is of sets like it, those that there was nothing to do about or those that there was; where they
+        are too few to say anything, of all.
         """
         held_out = left_out(LAWS[self.law], self.runs, difficulty)
         alike = [run.difficulty.done == difficulty.done for run in self.runs]
-        low, high = jackknife_interval(held_out.only(alike), coverage)
+        if sum(alike) >= fewest(coverage):
+            held_out = held_out.only(alike)
+        low, high = jackknife_interval(held_out, coverage)
         steps = self._predict(difficulty)
         return Forecast(steps, min(low, steps), max(high, steps), coverage, self._beyond(difficulty))
 
