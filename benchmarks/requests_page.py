@@ -76,8 +76,9 @@ def page(found: dict[str, Any]) -> str:
         "([seen on an earlier run](../decisions/0009-request-settings.md)).",
         "",
         "`forget` mostly comes from below and stops at the first edge of the three points that it aims for: its "
-        f"MIA is below the oracles' mean in {total['below']} of {n} requests. Where one ends further than five points from a "
-        "single oracle, that and the oracles' own differences are why. The largest loss of test accuracy was "
+        f"MIA is below the oracles' mean in {total['below']} of {n} requests. Where one ends further than five "
+        "points from a single oracle, that and the oracles' own differences are why. The largest loss of test "
+        "accuracy was "
         f"{-100 * min(row['accuracy'] for row in requests):.1f} points.",
         "",
         "## The requests",
