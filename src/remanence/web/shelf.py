@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from remanence.data import Examples
 from remanence.errors import RemanenceError, RunFolderError
+from remanence.requests.carry_out import continuation
 from remanence.scores import score_table
 from remanence.storage import SEAL
 from remanence.training import Run, open_run
 from remanence.types import NormTrace, Scores
-from remanence.web.thumbnails import thumbnail_png
+from remanence.web.gallery import percentiles
+from remanence.web.jobs import jobs_of
+from remanence.web.thumbnails import is_picture, thumbnail_png
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +30,12 @@ class Shelved:
     Args:
         run: which.
         spreads: pictures of its scores that were drawn already, by score.
+        ranked: percentiles that were computed already, by score.
     """
 
     run: Run
     spreads: dict[str, str] = field(default_factory=dict)
+    ranked: dict[str, NDArray[np.float64]] = field(default_factory=dict)
 
     @cached_property
     def trace(self) -> NormTrace:
@@ -55,9 +60,25 @@ class Shelved:
         return found
 
     @cached_property
+    def shows_pictures(self) -> bool:
+        """Whether its examples can be drawn."""
+        return is_picture(tuple(self.examples.inputs.shape[1:]))
+
+    @cached_property
     def thumbnail(self) -> Callable[[int], bytes]:
         """The PNG of an example by its position; the last few thousand are kept, so memory stays flat."""
         return lru_cache(maxsize=4096)(lambda place: thumbnail_png(self.examples.inputs[place].numpy()))
+
+    @cached_property
+    def places(self) -> Mapping[int | str, int]:
+        """Where each id stands."""
+        return {each: place for place, each in enumerate(self.trace.ids.tolist())}
+
+    def percentiles(self, score: str) -> NDArray[np.float64]:
+        """Of each example by a score; ranked once."""
+        if score not in self.ranked:
+            self.ranked[score] = percentiles(self.scores[score].values)
+        return self.ranked[score]
 
     def check_place(self, place: int) -> None:
         """Refuse a position that no example has."""
@@ -66,17 +87,23 @@ class Shelved:
 
 
 class Shelf:
-    """Runs by number, so that no path ever comes from a visitor."""
+    """Runs by number, so that no path ever comes from a visitor; with those that requests made of them."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self.paths = tuple(paths)
+        self.paths = list(paths)
         self._kept: dict[int, tuple[int, Shelved]] = {}
         self._lock = threading.Lock()
 
-    def get(self, number: int) -> Shelved:
-        """A run as it is on disk now; one that went away is refused."""
+    def check_number(self, number: int) -> None:
+        """Refuse a number that no run has."""
+        if not 0 <= number < len(self.paths):
+            self.discover()  # a request may have made it
         if not 0 <= number < len(self.paths):
             raise RunFolderError("There is no run of this number here.")
+
+    def get(self, number: int) -> Shelved:
+        """A run as it is on disk now; one that went away is refused."""
+        self.check_number(number)
         path = self.paths[number]
         with self._lock:
             try:
@@ -88,8 +115,25 @@ class Shelf:
                 self._kept[number] = changed, Shelved(open_run(path))
             return self._kept[number][1]
 
+    def discover(self) -> None:
+        """Add the runs that requests have made of those here, and of them."""
+        with self._lock:
+            known = {path.resolve() for path in self.paths}
+            for path in self.paths:  # grows as we go
+                for made in _made_of(path):
+                    if made not in known:
+                        known.add(made)
+                        self.paths.append(made)
+
+    def number_of(self, path: Path) -> int | None:
+        """The number of a run, where it is here."""
+        self.discover()
+        wanted = path.resolve()
+        return next((i for i, each in enumerate(self.paths) if each.resolve() == wanted), None)
+
     def all(self) -> list[tuple[int, Path, Shelved | str]]:
         """Every run, or why it cannot be shown."""
+        self.discover()
         return [(number, path, self._or_why(number)) for number, path in enumerate(self.paths)]
 
     def _or_why(self, number: int) -> Shelved | str:
@@ -97,3 +141,10 @@ class Shelf:
             return self.get(number)
         except RemanenceError as error:
             return str(error)
+
+
+def _made_of(path: Path) -> list[Path]:
+    """Finished runs that requests made of this one, from here or from the command line."""
+    found = [job.out for job in jobs_of(path)]
+    further = continuation(path)
+    return [each.resolve() for each in [*found, *([further] if further else [])] if (each / SEAL).exists()]

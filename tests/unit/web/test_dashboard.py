@@ -13,7 +13,7 @@ from PIL import Image
 
 import remanence as rm
 from remanence.training.run import RunSettings, train_run
-from remanence.web.gallery import PAGE, read_wish, show
+from remanence.web.gallery import PAGE, percentiles, read_wish, show
 from remanence.web.serving import free_socket
 from remanence.web.site import make_app
 from remanence.web.thumbnails import thumbnail_png
@@ -63,7 +63,7 @@ def browser(made: Path) -> Browser:
 
 @pytest.mark.parametrize(
     "address",
-    ["/", "/?token=", "/?token=wrong", "/runs/0", "/style.css", "/runs/0/pictures/1.png", "/nothing"],
+    ["/", "/?token=", "/?token=wrong", "/runs/0", "/static/style.css", "/runs/0/pictures/1.png", "/nothing"],
 )
 def test_without_the_token_nothing_is_told(made: Path, address: str) -> None:
     answer = Browser([made / "run"], cookie=False).get(address)
@@ -107,7 +107,7 @@ def test_no_runs_say_what_to_do() -> None:
 
 
 def test_pages_load_nothing_from_elsewhere(browser: Browser) -> None:
-    for address in ("/", "/runs/0", "/runs/0/examples", "/runs/0/examples/5", "/style.css"):
+    for address in ("/", "/runs/0", "/runs/0/examples", "/runs/0/examples/5", "/static/style.css"):
         answer = browser.get(address)
         assert answer.status_code == 200
         assert "http:" not in answer.text.replace("http://127.0.0.1:8642", "")
@@ -203,10 +203,11 @@ def test_a_port_in_use_gives_the_next() -> None:
 def test_ties_and_infinities_are_paged_once_each() -> None:
     values = np.array([np.inf, 1.0, 1.0, np.inf, 0.0] * 30)
     labels = np.zeros(150, np.int64)
+    wishes = [read_wish({"page": str(page)}, ["s"], 1) for page in range(1, 5)]
     seen = [
         place
-        for page in range(1, 5)
-        for place in show(read_wish({"page": str(page)}, {"s": 0}, 1), values, labels).places.tolist()
+        for wish in wishes
+        for place in show(wish, {"s": values}, percentiles(values), labels).places.tolist()
     ]
     assert sorted(seen) == list(range(150))
 
