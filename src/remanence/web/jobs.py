@@ -74,11 +74,15 @@ class Job:
         return (int(found["done"]), int(found["total"])) if found else None
 
     def said(self) -> str:
-        """The end of what the command said."""
+        """What the command said last; of a traceback, its last line."""
         try:
-            text = (self.folder / _LOG).read_text(encoding="utf-8", errors="replace")
+            text = (self.folder / _LOG).read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             return ""
+        before, traceback, after = text.partition("Traceback (most recent call last)")
+        if traceback:
+            last = after.splitlines()[-1].strip()
+            text = before if last == "KeyboardInterrupt" else f"{before}{last}"
         return text[-_TAIL:].strip()
 
 
@@ -100,7 +104,6 @@ class Jobs:
     def __init__(self, key: Path | None = None) -> None:
         self._key = key
         self._lock = threading.Lock()
-        self._children: list[subprocess.Popen[bytes]] = []
 
     def start(self, run: Path, asked: Asked, *, asked_by: str = "", oracle: bool = False) -> Job:
         """Carry out a request; one that is under way, or would go a second way from the run, is refused."""
@@ -166,7 +169,6 @@ class Jobs:
             raise InputError(
                 "Requests can be started here on Linux and macOS; elsewhere use `remanence forget`."
             )
-        self._children = [each for each in self._children if each.poll() is None]
         (job.folder / _PROGRESS).unlink(missing_ok=True)
         note.pop("process", None)
         _write(job, note)  # so that nobody takes an earlier process for this one
@@ -180,7 +182,7 @@ class Jobs:
                 start_new_session=True,
                 env=os.environ | {"NO_COLOR": "1"},
             )
-        self._children.append(child)
+        threading.Thread(target=child.wait, daemon=True).start()  # so that an ended one leaves no zombie
         _write(job, note | {"process": child.pid})
 
     def _command(self, job: Job, note: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,16 @@ from matplotlib.axes import Axes
 from remanence.display.axes import drawn
 from remanence.display.tables import human
 
+
+def lasting(minutes: float) -> str:
+    """A time as people say it: 0.04 s, 12 s, 3.2 min, 1.5 h."""
+    seconds = 60 * minutes
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
 _PAGES = Environment(
     loader=PackageLoader("remanence.web"),
     autoescape=True,
@@ -21,6 +31,7 @@ _PAGES = Environment(
     lstrip_blocks=True,
 )
 _PAGES.filters["human"] = human
+_PAGES.filters["lasting"] = lasting
 _DRAWING = threading.Lock()
 """Matplotlib's settings are the process's; one figure is drawn at a time."""
 

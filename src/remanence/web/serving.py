@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 from collections.abc import Callable, Sequence
@@ -62,6 +63,8 @@ def free_socket(port: int) -> socket.socket:
     last = min(port + _TRIES, 65536)
     for each in range(port, last):
         bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        if os.name == "posix":  # a dashboard that was just ended does not keep its port
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((LOOPBACK, each))
             bound.listen()  # two sockets may both bind where the system lets them; only one may listen

@@ -12,13 +12,13 @@ function specification(found, titles, width) {
   const ink = colour("--ink");
   const axis = { labelColor: ink, titleColor: ink, gridColor: colour("--line"), domainColor: ink, tickColor: ink };
   const of = (name, title, type) => ({
-    field: name, type: "quantitative", title, scale: { type, zero: false, nice: false, padding: 8 },
+    field: name, type: "quantitative", title, scale: { type, nice: false, padding: 8, ...(type === "linear" ? { zero: false } : {}) },
     axis: { ...axis, format: "~g", tickCount: 5 },
   });
   const few = found.classes.length <= 10;
   const brush = { name: "brush", select: { type: "interval", mark: { fill: colour("--accent"), fillOpacity: 0.15, stroke: ink } } };
   return {
-    width, height: 300, background: null, padding: 4, autosize: { type: "fit", contains: "padding" },
+    width, height: width < 600 ? 360 : 320, background: null, padding: 4, autosize: { type: "fit", contains: "padding" },
     data: { values: found.x.map((x, i) => ({ x, y: found.y[i], label: found.classes[found.label[i]] })) },
     params: [brush],
     mark: { type: "point", filled: true, size: 26 },
@@ -28,7 +28,7 @@ function specification(found, titles, width) {
       color: {
         condition: few
           ? { param: "brush", field: "label", type: "nominal", scale: { scheme: "tableau10" },
-              legend: { orient: "bottom", columns: 10, labelColor: ink, titleColor: ink, title: "class", symbolOpacity: 1 } }
+              legend: { orient: "bottom", columns: width < 600 ? 5 : 10, labelColor: ink, titleColor: ink, title: "class", symbolOpacity: 1 } }
           : { param: "brush", value: colour("--accent") },
         value: colour("--faint"),
       },
