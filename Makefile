@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-data test-adapters test-kills test-ray test-sinks test-browser lint format bench bench-accounting bench-audit bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
+.PHONY: help demo test test-data test-adapters test-kills test-ray test-sinks test-browser vendor lint format bench bench-accounting bench-audit bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -62,10 +62,17 @@ test-sinks: $(VENV)-sinks/.done ## measurements of a study in the real TensorBoa
 test-ray: $(VENV)/.ray ## studies on a local Ray cluster: the same bits as on processes
 	$(BIN)/python -m pytest tests/ray
 
-test-browser: $(VENV)/.dev ## the dashboard in a real Chromium; takes the screenshot of the documentation
+$(VENV)/axe.min.js: $(VENV)/.dev
+	(cd $(VENV) && npm pack --silent axe-core@4.14.0 && tar --extract --gzip --file axe-core-4.14.0.tgz --strip-components 1 package/axe.min.js && touch axe.min.js) \
+		|| echo "No axe-core here (npm is missing or has no network): the tests will say so and skip"
+
+test-browser: $(VENV)/.dev $(VENV)/axe.min.js ## the dashboard in a real Chromium; takes the screenshots of the documentation
 	$(PIP) install --quiet --constraint constraints.txt playwright
 	command -v chromium >/dev/null || apt-get install --yes chromium || echo "No Chromium here: the tests will say so and skip"
-	REMANENCE_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/browser
+	REMANENCE_SCREENSHOTS=docs/images REMANENCE_AXE=$(VENV)/axe.min.js $(BIN)/python -m pytest tests/browser
+
+vendor: $(VENV)/.dev ## fetch the JavaScript that the dashboard ships, as tools/vendor.py pins it
+	$(BIN)/python tools/vendor.py
 
 bench-requests: $(VENV)/.core ## twenty deletion requests on digits, forecast and carried out, beside real oracles; half an hour on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/requests.py --work .bench/requests --workers 2
