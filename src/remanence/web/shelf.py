@@ -51,7 +51,8 @@ class Shelved:
     def examples(self) -> Examples:
         """The trace's examples, in its order, as the network saw them."""
         train, _ = self.run.data()
-        return train.take(self.trace.ids)
+        same = np.array_equal(train.ids, self.trace.ids)
+        return train if same else train.take(self.trace.ids)  # a copy of the data, where it must be
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
@@ -123,7 +124,7 @@ class Shelf:
                 for made in _made_of(path):
                     if made not in known:
                         known.add(made)
-                        self.paths.append(made)
+                        self.paths.append(_short(made))
 
     def number_of(self, path: Path) -> int | None:
         """The number of a run, where it is here."""
@@ -141,6 +142,12 @@ class Shelf:
             return self.get(number)
         except RemanenceError as error:
             return str(error)
+
+
+def _short(path: Path) -> Path:
+    """As a person in this folder would write it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _made_of(path: Path) -> list[Path]:

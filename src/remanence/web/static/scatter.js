@@ -38,6 +38,11 @@ function specification(found, titles, width) {
   };
 }
 
+function room(place) {
+  const { paddingLeft, paddingRight } = getComputedStyle(place);
+  return place.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+}
+
 function fill(form, names, range) {
   names.forEach((name, i) => {
     form.elements[name].value = range ? Number(Math.min(Math.max(range[i], -1e300), 1e300).toPrecision(4)) : "";
@@ -62,7 +67,7 @@ async function draw(place) {
   const answer = await fetch(place.dataset.points);
   if (!answer.ok) return;
   const titles = { x: place.dataset.x, y: place.dataset.y };
-  const compiled = vegaLite.compile(specification(await answer.json(), titles, place.clientWidth)).spec;
+  const compiled = vegaLite.compile(specification(await answer.json(), titles, room(place))).spec;
   const runtime = vega.parse(compiled, undefined, { ast: true });
   place.replaceChildren();
   const view = new vega.View(runtime, { expr: expressionInterpreter, renderer: "canvas", container: place, logLevel: vega.Error });
