@@ -27,14 +27,14 @@ NOT_RUN = {"data": 1, "processes": 2, "studies": 5}
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_every_block_runs(
-    path: Path, page: Callable[[Path], Any], take: Callable[..., None], capsys: pytest.CaptureFixture[str]
+    path: Path, page: Callable[..., Any], take: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     take(*TAKEN.get(path.stem, ()))
     assert "python" in page(path).run()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_what_is_not_run_is_counted_and_exists(path: Path, page: Callable[[Path], Any]) -> None:
+def test_what_is_not_run_is_counted_and_exists(path: Path, page: Callable[..., Any]) -> None:
     lines = page(path).not_run()
     assert len(lines) == NOT_RUN.get(path.stem, 0)
     for line in lines:

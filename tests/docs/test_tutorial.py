@@ -11,8 +11,8 @@ TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
 
 
 @pytest.mark.timeout(600)
-def test_the_tutorial_runs_and_is_true(tmp_path: Path, page: Callable[[Path], Any]) -> None:
-    tutorial = page(TUTORIAL)
+def test_the_tutorial_runs_and_is_true(tmp_path: Path, page: Callable[..., Any]) -> None:
+    tutorial = page(TUTORIAL, shorter=False)
     ran = tutorial.run()
     assert ran.count("bash") >= 10
     assert ran.count("python") >= 5

@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from remanence.display.axes import draw_forecast
-from remanence.errors import InputError, RemanenceError, RunFolderError
+from remanence.errors import RemanenceError, RunFolderError
 from remanence.requests import read_calibration
 from remanence.web.jobs import Jobs
 from remanence.web.pages import message, page, picture
@@ -36,7 +36,7 @@ def add_plan_pages(app: FastAPI, shelf: Shelf, plans: Plans, jobs: Jobs) -> None
             form = await read_form(request)
             text = form.fields.get("ids", "")
             asked = await run_in_threadpool(plans.make, number, shelved.run, form)
-        except (InputError, RemanenceError) as error:
+        except RemanenceError as error:
             code = 413 if isinstance(error, TooLargeError) else 400
             return await run_in_threadpool(_ask_page, number, shelved, code, str(error), text)
         return RedirectResponse(f"/runs/{number}/plans/{asked.key}", 303)

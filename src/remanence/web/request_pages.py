@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from remanence.errors import RemanenceError, RunFolderError
@@ -36,7 +36,7 @@ def add_request_pages(app: FastAPI, shelf: Shelf, jobs: Jobs) -> None:
         return page("progress.html", **_facts(number, shelf, _job(shelf, number, key)))
 
     @app.post("/runs/{number}/requests/{key}/{deed}")
-    def act(number: int, key: str, deed: str, request: Request) -> Response:
+    def act(number: int, key: str, deed: str) -> Response:
         deeds: dict[str, Callable[[Job], None]] = {
             "stop": jobs.stop,
             "resume": jobs.resume,
