@@ -34,7 +34,6 @@ SHORTER = {
     "--small 0": "--small 0 --budget 60 --workers 1",
     "u_lira_accuracy --budget 10": "u_lira_accuracy --shadows 6",
     "remanence barrier": "remanence barrier --points 3 --rounds 0 --examples 200",
-    "remanence demo": "remanence demo --quick",
     "--workers 2": "--workers 1",
     "--set seeds=3": "--set seeds=1",
 }
