@@ -21,7 +21,7 @@ TAKEN = {
 }
 """What a page takes for granted."""
 NOT_RUN = {"data": 1, "processes": 2, "studies": 5, "unlearn": 1}
-"""Commands behind a $: a cluster, data that must be fetched, packages that are no part of ours, or run on another page."""
+"""Commands behind a $: a cluster, data to be fetched, packages that are no part of ours, or run on another page."""
 
 
 @pytest.mark.timeout(600)
