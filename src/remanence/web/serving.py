@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -52,6 +53,7 @@ def serve(
             say(f"Port {port} is in use; this is port {found}.")
         say(f"http://{LOOPBACK}:{found}/?token={token}")
         made = make_app(runs, token, store=store, key=key, certificates=certificates)
+        threading.Thread(target=made.state.shelf.warm, daemon=True).start()
         config = uvicorn.Config(made, log_level="warning", access_log=False)
         uvicorn.Server(config).run(sockets=[listening])
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -21,6 +23,9 @@ from remanence.types import NormTrace, Scores
 from remanence.web.gallery import percentiles
 from remanence.web.jobs import jobs_of
 from remanence.web.thumbnails import is_picture, thumbnail_png
+
+KEPT = 4
+"""Runs whose data stay in memory; those that were looked at least recently go first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +58,11 @@ class Shelved:
         train, _ = self.run.data()
         same = np.array_equal(train.ids, self.trace.ids)
         return train if same else train.take(self.trace.ids)  # a copy of the data, where it must be
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its data are in memory."""
+        return "examples" in vars(self)
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
@@ -90,9 +100,10 @@ class Shelved:
 class Shelf:
     """Runs by number, so that no path ever comes from a visitor; with those that requests made of them."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], *, keep: int = KEPT) -> None:
         self.paths = list(paths)
-        self._kept: dict[int, tuple[int, Shelved]] = {}
+        self._keep = keep
+        self._kept: OrderedDict[int, tuple[int, Shelved]] = OrderedDict()
         self._lock = threading.Lock()
 
     def check_number(self, number: int) -> None:
@@ -105,16 +116,33 @@ class Shelf:
     def get(self, number: int) -> Shelved:
         """A run as it is on disk now; one that went away is refused."""
         self.check_number(number)
-        path = self.paths[number]
         with self._lock:
-            try:
-                changed = (path / SEAL).stat().st_mtime_ns
-            except OSError:
-                self._kept.pop(number, None)
-                raise RunFolderError(f"{path} is no longer there, or not yet finished.") from None
-            if number not in self._kept or self._kept[number][0] != changed:
-                self._kept[number] = changed, Shelved(open_run(path))
-            return self._kept[number][1]
+            found = self._current(number)
+            self._kept.move_to_end(number)
+            loaded = [
+                each for each, (_, shelved) in self._kept.items() if shelved.is_loaded and each != number
+            ]
+            for each in loaded[: max(0, len(loaded) - self._keep + 1)]:
+                del self._kept[each]
+            return found
+
+    def _current(self, number: int) -> Shelved:
+        path = self.paths[number]
+        try:
+            changed = (path / SEAL).stat().st_mtime_ns
+        except OSError:
+            self._kept.pop(number, None)
+            raise RunFolderError(f"{path} is no longer there, or not yet finished.") from None
+        if number not in self._kept or self._kept[number][0] != changed:
+            self._kept[number] = changed, Shelved(open_run(path))
+        return self._kept[number][1]
+
+    def warm(self) -> None:
+        """Read the first run before anybody asks: its data and scores take longest."""
+        with contextlib.suppress(RemanenceError, OSError, IndexError):
+            shelved = self.get(0)
+            shelved.percentiles(next(iter(shelved.scores)))
+            shelved.check_place(len(shelved.labels) - 1)
 
     def discover(self) -> None:
         """Add the runs that requests have made of those here, and of them."""
@@ -133,15 +161,16 @@ class Shelf:
         return next((i for i, each in enumerate(self.paths) if each.resolve() == wanted), None)
 
     def all(self) -> list[tuple[int, Path, Shelved | str]]:
-        """Every run, or why it cannot be shown."""
+        """Every run, or why it cannot be shown. None of their data are read for that."""
         self.discover()
         return [(number, path, self._or_why(number)) for number, path in enumerate(self.paths)]
 
     def _or_why(self, number: int) -> Shelved | str:
-        try:
-            return self.get(number)
-        except RemanenceError as error:
-            return str(error)
+        with self._lock:
+            try:
+                return self._current(number)
+            except RemanenceError as error:
+                return str(error)
 
 
 def _short(path: Path) -> Path:

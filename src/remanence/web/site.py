@@ -49,6 +49,7 @@ def make_app(
     app.add_exception_handler(RequestValidationError, _nothing_here)
     app.add_exception_handler(OSError, _gone)
     shelf, jobs = Shelf(runs), Jobs(key)
+    app.state.shelf = shelf
     add_static_files(app)
     add_run_pages(app, shelf)
     add_plan_pages(app, shelf, Plans(), jobs)

@@ -16,6 +16,7 @@ from remanence.scores import score_table
 from remanence.training.run import RunSettings, train_run
 from remanence.web.gallery import PAGE, percentiles, read_wish, show
 from remanence.web.serving import free_socket
+from remanence.web.shelf import Shelf
 from remanence.web.thumbnails import thumbnail_png
 
 TOKEN = "a-token-of-the-test"
@@ -229,3 +230,17 @@ def test_scripts_come_from_here_and_nothing_else_does(browser: Browser) -> None:
     assert browser.get("/static/htmx.min.js").headers["content-type"].startswith("text/javascript")
     for name in ("..%2fsite.py", "vendored.json", "%2e%2e/site.py", "nothing.js"):
         assert browser.get(f"/static/{name}").status_code == 404
+
+
+def test_the_data_of_only_a_few_runs_are_kept_in_memory(made: Path) -> None:
+    shelf = Shelf([made / "run", made / "<i>rows", made / "bare"], keep=1)
+    shelf.warm()
+    first = shelf.get(0)
+    assert first.is_loaded  # before anybody asked
+    shelf.all()
+    assert shelf.get(0) is first
+    assert len(shelf.get(1).examples) > 0
+    assert shelf.get(1).is_loaded
+    assert not shelf.get(0).is_loaded
+    Shelf([]).warm()
+    Shelf([made / "bare", made / "nowhere"]).warm()
