@@ -3,9 +3,10 @@
     make bench-dashboard
 
 A real dashboard is started over a run on 50,000 made-up colour pictures and asked over the loopback interface, as a
-browser asks. Answers and forward passes take turns, so that both meet the same machine; each is the median. The very
-first page, for which the data are read and all scores computed, is reported by itself. Memory is the server's resident
-set: once a page of every sort has been seen, and after 200 views of pages that nobody has seen yet.
+browser asks. Answers and forward passes take turns, so that both meet the same machine; each is the median. The data
+are read and all scores computed when the dashboard starts; the page of somebody who asks at that very moment, and has
+to wait for that, is reported by itself. Memory is the server's resident set: once a page of every sort has been seen,
+and after 200 views of pages that nobody has seen yet.
 """
 
 from __future__ import annotations
@@ -92,9 +93,17 @@ def answers(client: httpx.Client, repeats: int) -> dict[str, float]:
             model(inputs)
 
     forward()
-    found: dict[str, list[float]] = {"forward_500": [], "page": [], "filter": [], "brush": [], "points": []}
+    found: dict[str, list[float]] = {
+        "forward_500": [],
+        "first_page": [],
+        "page": [],
+        "filter": [],
+        "brush": [],
+        "points": [],
+    }
     for i in range(repeats):
         found["forward_500"].append(timed(forward))
+        found["first_page"].append(timed(ask(client, "/runs/0/examples")))
         found["page"].append(timed(ask(client, f"/runs/0/examples?page={i + 2}")))
         found["filter"].append(timed(ask(client, f"/runs/0/examples?label={i % 10}&low={i / 2:g}")))
         low = 10 ** (-6 + i / 10)
@@ -142,8 +151,8 @@ def main() -> None:
         "machine": platform.processor() or platform.machine(),
         "threads": 1,
         "repeats": options.repeats,
-        "seconds": seconds | {"very_first_page": cold},
-        "ratio_to_forward_500": ratios | {"very_first_page": cold / seconds["forward_500"]},
+        "seconds": seconds | {"page_while_reading": cold},
+        "ratio_to_forward_500": ratios | {"page_while_reading": cold / seconds["forward_500"]},
         "memory_mb": used,
         "memory_growth": used["after"] / used["before"] - 1,
     }
