@@ -69,7 +69,9 @@ $(VENV)/axe.min.js: $(VENV)/.dev
 test-browser: $(VENV)/.dev $(VENV)/axe.min.js ## the dashboard in a real Chromium; takes the screenshots of the documentation
 	$(PIP) install --quiet --constraint constraints.txt playwright
 	command -v chromium >/dev/null || apt-get install --yes chromium || echo "No Chromium here: the tests will say so and skip"
-	REMANENCE_SCREENSHOTS=docs/images REMANENCE_AXE=$(VENV)/axe.min.js $(BIN)/python -m pytest tests/browser
+	mkdir -p .bench/screenshots
+	REMANENCE_SCREENSHOTS=.bench/screenshots REMANENCE_AXE=$(VENV)/axe.min.js $(BIN)/python -m pytest tests/browser
+	for each in docs/images/dashboard-*.png; do cp --update ".bench/screenshots/$$(basename "$$each")" docs/images/ || true; done
 
 vendor: $(VENV)/.dev ## fetch the JavaScript that the dashboard ships, as tools/vendor.py pins it
 	$(BIN)/python tools/vendor.py

@@ -1,5 +1,6 @@
 """A dashboard served by the real command over a calibrated run, and a page of a real Chromium that is watched."""
 
+import json
 import os
 import re
 import shutil
@@ -13,7 +14,11 @@ from typing import Any
 import pytest
 
 import remanence as rm
+from remanence.certify import certify, load_problem
 from remanence.requests import CalibrationSettings, calibrate
+from remanence.study.catalog import load_study
+from remanence.study.running import plan, run_planned
+from remanence.study.store import Store
 from remanence.training.run import RunSettings, train_run
 
 CHROMIUM = shutil.which("chromium")
@@ -24,7 +29,7 @@ AXE = Path(os.environ.get("REMANENCE_AXE", ".venv/axe.min.js"))
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same calibrated run three times: each visit changes its own."""
+    """The same calibrated run three times, since each visit changes its own; a study, and a certificate."""
     place = tmp_path_factory.mktemp("served")
     recipe = rm.Recipe(epochs=8, learning_rate=0.2, batch_size=64, weight_decay=1e-3)
     settings = RunSettings("digits", "mlp", recipe, record=12, model_options={"hidden": [64]})
@@ -34,6 +39,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     calibrate(rm.open_run(place / "desk"), chosen, workers=1)
     for name in ("phone", "plain"):
         shutil.copytree(place / "desk", place / name)
+    run_planned([plan(load_study("proxies", "smoke", ["train.epochs=2", "seeds=1"]))], Store(place / "store"))
+    found = certify(load_problem("digits"), runs=2, steps=50, attack_models=0)
+    (place / "certificate.json").write_text(json.dumps(found.document()))
     return place
 
 
@@ -41,7 +49,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def address(folder: Path) -> Iterator[str]:
     """Where the dashboard is, with its token."""
     environment = os.environ | {"PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "remanence", "dashboard", "desk", "phone", "plain", "--port", "18642"]
+    command = [sys.executable, "-m", "remanence", "dashboard", "desk", "phone", "plain", "--store", "store"]
+    command += ["--certificates", "certificate.json", "--port", "18642"]
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         said = ""
@@ -77,7 +86,7 @@ class Visit:
         assert len(found["passes"]) > 0
 
     def shoot(self, name: str) -> None:
-        """Take the documentation's picture, where that is wanted."""
+        """Take a picture, to be looked at and for the documentation, where that is wanted."""
         if wanted := os.environ.get("REMANENCE_SCREENSHOTS"):
             self.page.screenshot(path=Path(wanted) / f"{name}.png")
 

@@ -106,9 +106,15 @@ def look_around(visit: Any, folder: Path, name: str) -> None:
     page.get_by_role("link", name="Open the document").click()
     page.get_by_role("heading", name="Evidence of forgetting").wait_for()
     page.get_by_text("asked for by Legal").wait_for()
-    for place in ("requests", "studies", "certificates"):
+    for place in ("requests", "certificates", "studies"):
         page.goto(visit.home + place)
         visit.check()
+        visit.shoot(f"dashboard-{place}-{name}")
+    page.locator(".card a").first.click()
+    page.wait_for_url("**/studies/figure-*")
+    page.wait_for_load_state("networkidle")
+    visit.check()
+    visit.shoot(f"dashboard-study-{name}")
     [document] = (folder / f"{name}-requests").glob("*/run/evidence.html")
     outside = list(visit.outside)
     page.goto(document.as_uri())  # served, it may run no script, not even axe's

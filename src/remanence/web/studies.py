@@ -128,7 +128,8 @@ class Studies:
             params = open_folder(self.root / key, _FIGURE).config().get("params", {})
         except RemanenceError:
             params = {}
-        return Seen(key, str(params.get("figure", key)).replace("_", " "), "", "", (), finished=True)
+        title = str(params.get("figure", key)).replace("_", " ").capitalize()
+        return Seen(key, title, "", "", (), finished=True)
 
 
 def _is_figure(key: str) -> bool:
