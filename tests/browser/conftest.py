@@ -28,7 +28,20 @@ AXE = Path(os.environ.get("REMANENCE_AXE", ".venv/axe.min.js"))
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def driver() -> Any:
+    """Playwright, where all that it takes is here; asked for before anything is made for it."""
+    found = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: make test-browser"
+    )
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium on this machine: make test-browser")
+    if not AXE.is_file():
+        pytest.skip(f"axe-core is not in {AXE}: make test-browser")
+    return found
+
+
+@pytest.fixture(scope="session")
+def folder(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same calibrated run three times, since each visit changes its own; a study, and a certificate."""
     place = tmp_path_factory.mktemp("served")
     recipe = rm.Recipe(epochs=8, learning_rate=0.2, batch_size=64, weight_decay=1e-3)
@@ -92,16 +105,11 @@ class Visit:
 
 
 @pytest.fixture
-def open_page(address: str) -> Iterator[Callable[..., Visit]]:
+def open_page(driver: Any, address: str) -> Iterator[Callable[..., Visit]]:
     """Open the dashboard in a new Chromium."""
-    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-browser")
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium on this machine: make test-browser")
-    if not AXE.is_file():
-        pytest.skip(f"axe-core is not in {AXE}: make test-browser")
     home = address.split("?", maxsplit=1)[0]
-    with sync.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with driver.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
 
         def start(width: int, scheme: str, **options: Any) -> Visit:
             context = browser.new_context(
