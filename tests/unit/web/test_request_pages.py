@@ -131,14 +131,20 @@ def test_stopped_resumed_and_the_same(run: Path, visit: Visit) -> None:
     before = {
         path.name: path.read_bytes() for path in run.iterdir() if path.is_file() and path.name[0] != "."
     }
-    request = browser.post(f"{planned(browser, IDS[100:140])}/start").headers["location"]
-    answer = browser.post(f"{request}/stop")
+    start = f"{planned(browser, IDS[100:140])}/start"
+    request = browser.post(start, oracle="yes").headers["location"]
+    [job] = jobs_of(run)
+    while job.progress is None and job.state == "running":
+        time.sleep(0.01)
+    assert "Step " in browser.get(f"{request}/progress").text
+    answer = browser.post(f"{request}/stop")  # in the midst of it; the oracle is still to be trained
     assert answer.status_code == 303
-    job = ended(run)
+    ended(run)
     assert job.state == "stopped"
     assert {name: (run / name).read_bytes() for name in before} == before
     page = browser.get(request).text
     assert "Go on" in page
+    assert "What was finished is kept" in " ".join(page.split())
     assert "Traceback" not in page
     assert "stopped" in browser.get("/requests").text
     assert browser.post(f"{request}/stop").status_code == 409
