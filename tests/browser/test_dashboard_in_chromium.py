@@ -1,88 +1,158 @@
 """The dashboard in a real browser, as wide as a desk and as a phone; `make test-browser` installs what it takes."""
 
-import os
 import re
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-import remanence as rm
-from remanence.training.run import RunSettings, train_run
+from remanence.data import digits
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed: make test-browser"
-)
-CHROMIUM = shutil.which("chromium")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-SOURCE = Path(rm.__file__).parents[1]
-
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="there is no chromium on this machine: make test-browser"
-)
+IDS = "\n".join(str(each) for each in digits()[0].ids[100:140].tolist())
+Open = Callable[..., Any]
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A dashboard over one run, served by the real command."""
-    folder = tmp_path_factory.mktemp("served")
-    recipe = rm.Recipe(epochs=4, learning_rate=0.1)
-    train_run(RunSettings("digits", "mlp", recipe, record=8), folder / "run")
-    environment = os.environ | {"PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "remanence", "dashboard", "run", "--port", "18642"]
-    with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        said = ""
-        while not (found := re.search(r"http://\S+", said)):
-            line = server.stdout.readline()
-            assert line, f"the dashboard ended: {said}"
-            said += line
-        yield found[0]
-        server.terminate()
+@pytest.mark.parametrize(("width", "scheme", "name"), [(1280, "light", "desk"), (390, "dark", "phone")])
+def test_from_the_hardest_examples_to_the_evidence_of_a_request(
+    open_page: Open, folder: Path, width: int, scheme: str, name: str
+) -> None:
+    visit = open_page(width, scheme)
+    visit.check()
+    visit.page.get_by_role("link", name=name, exact=True).click()
+    visit.page.wait_for_url("**/runs/*")
+    visit.check()
+    brush_the_hardest(visit, name)
+    open_a_history(visit)
+    plan(visit, name)
+    carry_out(visit, name)
+    look_around(visit, folder, name)
+    assert visit.console == []
+    assert visit.outside == []
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-def test_a_visit(address: str, width: int, scheme: str) -> None:
-    home = address.split("?", maxsplit=1)[0]
-    errors: list[str] = []
-    outside: list[str] = []
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        page = context.new_page()
-        page.on("console", lambda message: errors.append(message.text))
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("request", lambda request: None if inside(request.url, home) else outside.append(request.url))
-        page.goto(address)
-        assert "token" not in page.url
-        page.get_by_role("link", name="run", exact=True).click()
-        page.get_by_role("link", name="Look at its examples").click()
-        page.get_by_label("Class").select_option("8")
-        page.get_by_label("Percentile from").fill("50")
-        page.get_by_role("button", name="Show").click()
-        page.wait_for_url("**label=8**")  # a click does not wait for the page it leads to
-        playwright.expect(page.locator(".gallery li")).to_have_count(48)
-        page.wait_for_function(
-            "[...document.querySelectorAll('.gallery img')].slice(0, 4).every(i => i.naturalWidth)"
-        )
-        assert no_wider_than(page, width)
-        if (folder := os.environ.get("REMANENCE_SCREENSHOTS")) and width == 1280:
-            page.goto(home + "runs/0/examples", wait_until="networkidle")
-            page.screenshot(path=Path(folder) / "dashboard.png")
-        page.locator(".gallery a").first.click()
-        playwright.expect(page.get_by_role("heading", name="History")).to_be_visible()
-        assert no_wider_than(page, width)
-        browser.close()
-    assert errors == []
-    assert outside == []
+def brush_the_hardest(visit: Any, name: str) -> None:
+    page = visit.page
+    page.get_by_role("link", name="Look at its examples").click()
+    page.locator("#scatter[data-ready=yes] canvas").wait_for()
+    all_of_them = page.locator("#found [role=status]").inner_text()
+    page.locator("#scatter").scroll_into_view_if_needed()
+    box = page.locator("#scatter canvas").bounding_box()
+    page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 12)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.98 * box["width"], box["y"] + 0.5 * box["height"], steps=6)
+    page.mouse.up()
+    page.wait_for_url(re.compile(r"against_from=[\d.]"))
+    page.wait_for_function(
+        "before => document.querySelector('#found [role=status]').innerText !== before", arg=all_of_them
+    )
+    assert 0 < int(page.locator("#found [role=status]").inner_text().split()[0]) < 400
+    assert float(page.locator("#from").input_value()) > 0  # the number fields say what was brushed
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.gallery img')].slice(0, 4).every(i => i.naturalWidth)"
+    )
+    visit.check()
+    page.evaluate("scrollTo(0, 0)")
+    visit.shoot(f"dashboard-examples-{name}")
+    page.get_by_label("Score").select_option("confidence")  # another pair: what was brushed is gone
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**score=confidence**")
+    page.wait_for_function("() => document.getElementById('from').value === ''")
+    page.locator("#scatter[data-ready=yes] canvas").wait_for()
+    page.go_back()
+    page.locator("#scatter[data-ready=yes] canvas").wait_for()
 
 
-def inside(url: str, home: str) -> bool:
-    return url.startswith((home, "data:"))
+def open_a_history(visit: Any) -> None:
+    visit.page.locator(".gallery a").first.click()
+    visit.page.get_by_role("heading", name="History").wait_for()
+    visit.check()
 
 
-def no_wider_than(page: "playwright.Page", width: int) -> bool:
-    return int(page.evaluate("document.documentElement.scrollWidth")) <= width
+def plan(visit: Any, name: str) -> None:
+    page = visit.page
+    page.get_by_role("link", name="All examples").click()
+    page.get_by_role("heading", name="Examples of").get_by_role("link").click()
+    page.get_by_role("link", name="Plan a request").click()
+    page.get_by_label("Paste ids").fill(IDS)
+    visit.check()
+    page.get_by_role("button", name="Plan it").click()
+    page.get_by_role("heading", name="What it would take to forget 40 examples").wait_for()
+    page.get_by_text("90 % interval").wait_for()
+    page.wait_for_load_state("networkidle")
+    visit.check()
+    visit.shoot(f"dashboard-plan-{name}")
+
+
+def carry_out(visit: Any, name: str) -> None:
+    page = visit.page
+    page.get_by_label("Who asked").fill("Legal")
+    page.get_by_role("button", name="Start the request").click()
+    page.get_by_role("button", name="Stop").wait_for()
+    visit.check()
+    visit.shoot(f"dashboard-request-{name}")
+    page.get_by_role("link", name="Open the evidence").wait_for(timeout=90_000)  # it finishes while we watch
+    visit.check()
+    page.get_by_role("link", name="Open the evidence").click()
+    page.get_by_role("heading", name="Verified just now").wait_for()
+    assert page.locator(".checks .bad").count() == 0
+    assert page.locator(".checks .ok").count() >= 8
+    visit.check()
+    visit.shoot(f"dashboard-evidence-{name}")
+
+
+def look_around(visit: Any, folder: Path, name: str) -> None:
+    page = visit.page
+    page.get_by_role("link", name="Open the document").click()
+    page.get_by_role("heading", name="Evidence of forgetting").wait_for()
+    page.get_by_text("asked for by Legal").wait_for()
+    for place in ("requests", "certificates", "studies"):
+        page.goto(visit.home + place)
+        visit.check()
+        visit.shoot(f"dashboard-{place}-{name}")
+    page.locator(".card a").first.click()
+    page.wait_for_url("**/studies/figure-*")
+    page.wait_for_load_state("networkidle")
+    visit.check()
+    visit.shoot(f"dashboard-study-{name}")
+    [document] = (folder / f"{name}-requests").glob("*/run/evidence.html")
+    outside = list(visit.outside)
+    page.goto(document.as_uri())  # served, it may run no script, not even axe's
+    visit.check()
+    visit.outside[:] = outside
+
+
+def test_everything_works_without_javascript(open_page: Open) -> None:
+    page = open_page(1280, "light", java_script_enabled=False).page
+    page.get_by_role("link", name="plain", exact=True).click()
+    page.get_by_role("link", name="Look at its examples").click()
+    page.get_by_label("Class").select_option("8")
+    page.get_by_label("Percentile from").fill("50")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**label=8**")  # a click does not wait for the page it leads to
+    assert page.locator(".gallery li").count() == 48
+    page.goto(page.url.split("/examples")[0] + "/plan")
+    page.get_by_label("Paste ids").fill(IDS)
+    page.get_by_role("button", name="Plan it").click()
+    page.get_by_role("button", name="Start the request").click()
+    page.get_by_role("link", name="Open the evidence").wait_for(timeout=90_000)  # the page loads itself anew
+
+
+def test_the_keyboard_does_what_the_brush_does(open_page: Open) -> None:
+    page = open_page(1280, "light").page
+    page.get_by_role("link", name="plain", exact=True).press("Enter")
+    page.get_by_role("link", name="Look at its examples").press("Enter")
+    page.locator("#from").focus()
+    page.keyboard.type("100")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**from=100**")
+    page.wait_for_function("() => document.querySelectorAll('#found .gallery li').length > 0")
+    values = page.locator(".gallery .soft").all_inner_texts()
+    assert all("×" in value or float(value) >= 100 for value in values)
+
+
+def test_axe_would_notice(open_page: Open) -> None:
+    visit = open_page(1280, "light")
+    visit.page.evaluate("document.body.append(document.createElement('button'))")
+    with pytest.raises(AssertionError, match="button-name"):
+        visit.check()

@@ -12,7 +12,7 @@ import pytest
 
 import remanence as rm
 from remanence.storage import atomic, create, open_folder, read_trace, write_trace
-from remanence.storage.lock import exclusive
+from remanence.storage.lock import acquire, exclusive, is_held
 
 
 def filled(path: Path) -> Path:
@@ -148,3 +148,17 @@ def test_the_second_writer_is_refused_and_a_kill_frees_the_lock(tmp_path: Path) 
         except rm.RunFolderError:
             time.sleep(0.1)
     pytest.fail("the lock outlived its holder")
+
+
+def test_a_lock_lives_as_long_as_the_process_it_was_passed_to(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert not is_held(path)
+    handle = acquire(path, "held")
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[handle])
+    os.close(handle)
+    assert is_held(path)
+    with pytest.raises(rm.RunFolderError, match="held"):
+        acquire(path, "held")
+    child.communicate()  # its input ends, and so does it
+    assert not is_held(path)
+    os.close(acquire(path, "held"))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from remanence.cli import console
 
@@ -12,24 +13,44 @@ app = App(name="dashboard")
 
 
 @app.default
-def dashboard(*runs: Path, port: int = 8642) -> None:
-    """Look at runs and their examples in a browser.
+def dashboard(
+    *runs: Path,
+    store: Path | None = None,
+    certificates: Annotated[list[Path] | None, Parameter(consume_multiple=True, negative="")] = None,
+    key: Path | None = None,
+    port: int = 8642,
+) -> None:
+    """Look at runs, plan and start deletion requests, watch studies, in a browser.
 
     Prints an address with a random token in it; open that. It is served to this machine only, and no page loads
-    anything from elsewhere. Runs show settings, measurements and provenance; examples can be sorted and filtered by
-    score, class and percentile, and each has its history over the checkpoints. Needs the extra `web`.
+    anything from elsewhere. Examples are sorted, filtered and brushed by their scores; a request is planned from pasted
+    ids or a file, carried out by a process of its own into RUN-requests beside the run, and ends with its evidence.
+    Needs the extra `web`.
 
     Example:
 
-    `remanence dashboard run forgotten oracle1`
+    `remanence dashboard run forgotten oracle1 --store store`
 
     Parameters
     ----------
     runs:
         Run folders.
+    store:
+        Of studies, whose stages and figures are to be shown.
+    certificates:
+        Files that `remanence certify --json` printed.
+    key:
+        Ed25519 private key (PEM or OpenSSH) that signs the evidence of requests started here.
     port:
         Where to listen; the next free one when it is in use.
     """
     from remanence.web.serving import serve
 
-    serve(runs, port, lambda text: console.out.print(text, soft_wrap=True, markup=False, highlight=False))
+    serve(
+        runs,
+        port,
+        lambda text: console.out.print(text, soft_wrap=True, markup=False, highlight=False),
+        store=store,
+        certificates=certificates or (),
+        key=key,
+    )

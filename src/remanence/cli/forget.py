@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +18,7 @@ app = App(name="forget")
 Flag = Annotated[bool, Parameter(negative="")]
 Several = Parameter(consume_multiple=True, negative="")
 _SHOWN = 8
+_PAUSE = 0.3
 
 
 @app.default
@@ -34,6 +37,7 @@ def forget(
     look_in: Annotated[list[Path] | None, Several] = None,
     apart: Flag = False,
     seed: int = 0,
+    progress: Path | None = None,
     json: Flag = False,
 ) -> None:
     """Carry out a deletion request: unlearn until it is done, and show it.
@@ -72,6 +76,8 @@ def forget(
         Begin from RUN though another request has already; the two models then go separate ways.
     seed:
         Of the unlearning.
+    progress:
+        Write here how far it is, as one small JSON object, for a program that watches.
     json:
         Print the outcome as one JSON document.
     """
@@ -101,12 +107,30 @@ def forget(
             request,
             out,
             orders,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            progress=_told(progress, lambda done, total: bar.update(task, completed=done, total=total)),
         )
     if json:
         console.print_json(_document(outcome, out))
     else:
         _tell(outcome, out)
+
+
+def _told(file: Path | None, show: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """Show how far it is, and note it in a file a few times a second at most."""
+    from time import monotonic
+
+    from remanence.storage import atomic
+
+    last = -_PAUSE
+
+    def tell(done: int, total: int) -> None:
+        nonlocal last
+        show(done, total)
+        if file is not None and (monotonic() - last >= _PAUSE or done == total):
+            last = monotonic()
+            atomic.write_text(file, dumps({"done": done, "total": total}) + "\n")
+
+    return tell
 
 
 def _document(outcome: Outcome, out: Path) -> dict[str, Any]:

@@ -94,7 +94,8 @@ def draw_forecast(
     axes.set_ylim(-1, 2.5)
     axes.set_xlim(left=0)
     axes.set_xlabel("steps to unlearn")
-    axes.legend(fontsize=8, loc="upper right")
+    # over the line of training anew, wherever that is
+    axes.legend(fontsize=8, loc="upper right", frameon=True, framealpha=1, edgecolor="none")
 
 
 def _colours(n: int) -> list[Any]:

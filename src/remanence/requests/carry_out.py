@@ -21,7 +21,7 @@ from remanence.requests.plan import Plan, make_plan
 from remanence.requests.request import Request
 from remanence.requests.stages import SAMPLE, WATCHED, watch_steps
 from remanence.storage import SEAL, Draft, atomic
-from remanence.storage.lock import exclusive
+from remanence.storage.lock import exclusive, is_held
 from remanence.training import Run, open_run
 from remanence.trials import UnlearnSettings, cached_oracle, unlearn_run
 from remanence.trials.unlearned import Rows
@@ -65,9 +65,7 @@ def forget(
         raise InputError(f"--out must be a folder outside of {source}; got {out}.")
     if orders.budget is not None and orders.budget < 1:
         raise InputError(f"`budget` must be at least 1 step; got {orders.budget}.")
-    with exclusive(
-        source / _LOCK, f"Another request is being carried out on {source}; wait for it. Nothing was changed."
-    ):
+    with exclusive(source / _LOCK, _busy(source)):
         if (out / SEAL).exists():
             return _finished(run, request, out)
         calibration = read_calibration(run)
@@ -91,20 +89,42 @@ def _finished(run: Run, request: Request, out: Path) -> Outcome:
     return Outcome(made, read_evidence(out / "evidence.json"), already=True)
 
 
+def continuation(source: Path) -> Path | None:
+    """Where a run goes on: the folder of the request that was begun from it, if that is still there."""
+    mark = source / _MARK
+    if not mark.exists():
+        return None
+    other = Path(json.loads(mark.read_text())["out"])
+    return other if other.exists() else None
+
+
+def refuse_second(source: Path, out: Path) -> None:
+    """Refuse a request while another is at work on the run, and one that would begin a second way from it."""
+    if is_held(source / _LOCK):
+        raise RunFolderError(_busy(source))
+    _refuse_second_way(source, out)
+
+
+def _refuse_second_way(source: Path, out: Path) -> None:
+    other = continuation(source)
+    if other is not None and other != out.resolve():
+        raise RunFolderError(
+            f"{source} goes on in {other}: begin from there, so that what left it stays away (or add --apart)."
+            if (other / SEAL).exists()
+            else f"An unfinished request on {source} is in {other}; finish it with the command that began it, or "
+            "delete that folder. Nothing was changed."
+        )
+
+
+def _busy(source: Path) -> str:
+    return f"Another request is being carried out on {source}; wait for it. Nothing was changed."
+
+
 def _mark(source: Path, out: Path, *, apart: bool) -> None:
     """Note on the old run where it goes on; refuse to begin a second way from it unless that is meant."""
-    mark = source / _MARK
-    if mark.exists() and not apart:
-        other = Path(json.loads(mark.read_text())["out"])
-        if other != out.resolve() and other.exists():
-            done = (other / SEAL).exists()
-            raise RunFolderError(
-                f"{source} goes on in {other}: begin from there, so that what left it stays away (or add --apart)."
-                if done
-                else f"An unfinished request on {source} is in {other}; finish it with the command that began it, or "
-                "delete that folder. Nothing was changed."
-            )
-    atomic.write_text(mark, json.dumps({"out": str(out.resolve())}) + "\n")
+    if not apart:
+        _refuse_second_way(source, out)
+    atomic.write_text(source / _MARK, json.dumps({"out": str(out.resolve())}) + "\n")
 
 
 def _unlearn(

@@ -65,7 +65,7 @@ class Run:
     def data(self) -> tuple[Examples, Examples]:
         """Training examples as this model saw them, without those removed; and the test examples."""
         train, test = self._seen()
-        return train.without(self.removed), test
+        return (train.without(self.removed) if len(self.removed) else train), test
 
     def split(self, forget_set: ForgetSet) -> Split:
         """The data with one forget set named, whether this model has been trained on it or not.

@@ -12,6 +12,7 @@ import numpy as np
 
 from remanence.data import Split
 from remanence.errors import NumericalError
+from remanence.storage import SEAL
 from remanence.training import Run, open_run
 from remanence.trials.schedule import affordable_steps, sampled
 from remanence.trials.trial import measure, run_trial
@@ -52,7 +53,8 @@ class Arena:
     @property
     def opened(self) -> Run:
         """The run."""
-        return _opened(self.run)
+        path = self.run.resolve()
+        return _opened(path, (path / SEAL).stat().st_mtime_ns if (path / SEAL).exists() else 0)
 
     @cached_property
     def split(self) -> Split:
@@ -98,8 +100,8 @@ class Arena:
 
 
 @lru_cache(maxsize=1)
-def _opened(path: Path) -> Run:
-    """Once a process, however many configurations it tries: opening reads the data."""
+def _opened(path: Path, written: int) -> Run:
+    """Once a process, however many configurations it tries: opening reads the data. A run made anew is another."""
     return open_run(path)
 
 

@@ -13,11 +13,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 HOSTS = {"127.0.0.1", "localhost", "::1"}
 """A page elsewhere whose name was made to point here has another host."""
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; img-src 'self' data:; style-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
+    # with less, a browser does not say where a form came from, and we ask
+    "Referrer-Policy": "same-origin",
 }
+_LOOKS = ("GET", "HEAD")
 _REFUSAL = (
     "<!doctype html><html lang=en><title>403</title><h1>Not allowed</h1>"
     "<p>Open the address that <code>remanence dashboard</code> printed, with its token."
@@ -37,7 +39,7 @@ class Guard:
         """Refuse, or turn the token into a cookie, or pass on."""
         response = await self._answer(request, call_next)
         for name, value in HEADERS.items():
-            response.headers[name] = value
+            response.headers.setdefault(name, value)
         response.headers.setdefault("Cache-Control", "no-store")
         return response
 
@@ -53,7 +55,14 @@ class Guard:
             return turned
         if not self._is_token(request.cookies.get(self._cookie, "")):
             return HTMLResponse(_REFUSAL, 403)
+        if request.method not in _LOOKS and not _is_ours(request):
+            return HTMLResponse(_REFUSAL, 403)
         return await call_next(request)
 
     def _is_token(self, given: str) -> bool:
         return secrets.compare_digest(given.encode(), self._token.encode())
+
+
+def _is_ours(request: Request) -> bool:
+    """Whether a page of this dashboard sent it: one of another port of this machine would bring our cookie too."""
+    return request.headers.get("origin") == f"{request.url.scheme}://{request.url.netloc}"

@@ -2,37 +2,59 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from remanence.errors import InputError
+from remanence.requests import read_private_key
 from remanence.storage import open_folder
 
 LOOPBACK = "127.0.0.1"
 _TRIES = 50
 
 
-def serve(runs: Sequence[Path], port: int, say: Callable[[str], None]) -> None:
-    """Show these runs until interrupted; what is no run is refused before anything is served."""
+def serve(
+    runs: Sequence[Path],
+    port: int,
+    say: Callable[[str], None],
+    *,
+    store: Path | None = None,
+    certificates: Sequence[Path] = (),
+    key: Path | None = None,
+) -> None:
+    """Show these runs until interrupted; what is no run, or no key, is refused before anything is served."""
     for run in runs:
         open_folder(run, "training")
+    if key is not None:
+        read_private_key(key)
+    if store is not None and not store.is_dir():
+        raise InputError(
+            f"--store must be a folder that `remanence study run --store` made; {store} is none."
+        )
     try:
         import uvicorn
 
+        from remanence.web.certificates import read_certificate
         from remanence.web.site import make_app
     except ImportError as error:
         raise InputError(
             f"The dashboard needs {error.name}, which is not installed: pip install 'remanence[web]'."
         ) from None
+    for path in certificates:
+        read_certificate(path)
     token = secrets.token_urlsafe(24)
     with free_socket(port) as listening:
         found = listening.getsockname()[1]
         if found != port:
             say(f"Port {port} is in use; this is port {found}.")
         say(f"http://{LOOPBACK}:{found}/?token={token}")
-        config = uvicorn.Config(make_app(runs, token), log_level="warning", access_log=False)
+        made = make_app(runs, token, store=store, key=key, certificates=certificates)
+        threading.Thread(target=made.state.shelf.warm, daemon=True).start()
+        config = uvicorn.Config(made, log_level="warning", access_log=False)
         uvicorn.Server(config).run(sockets=[listening])
 
 
@@ -43,6 +65,8 @@ def free_socket(port: int) -> socket.socket:
     last = min(port + _TRIES, 65536)
     for each in range(port, last):
         bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        if os.name == "posix":  # a dashboard that was just ended does not keep its port
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((LOOPBACK, each))
             bound.listen()  # two sockets may both bind where the system lets them; only one may listen

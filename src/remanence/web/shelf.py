@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -13,11 +15,17 @@ from numpy.typing import NDArray
 
 from remanence.data import Examples
 from remanence.errors import RemanenceError, RunFolderError
+from remanence.requests.carry_out import continuation
 from remanence.scores import score_table
 from remanence.storage import SEAL
 from remanence.training import Run, open_run
 from remanence.types import NormTrace, Scores
-from remanence.web.thumbnails import thumbnail_png
+from remanence.web.gallery import percentiles
+from remanence.web.jobs import jobs_of
+from remanence.web.thumbnails import is_picture, thumbnail_png
+
+KEPT = 4
+"""Runs whose data stay in memory; those that were looked at least recently go first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +35,12 @@ class Shelved:
     Args:
         run: which.
         spreads: pictures of its scores that were drawn already, by score.
+        ranked: percentiles that were computed already, by score.
     """
 
     run: Run
     spreads: dict[str, str] = field(default_factory=dict)
+    ranked: dict[str, NDArray[np.float64]] = field(default_factory=dict)
 
     @cached_property
     def trace(self) -> NormTrace:
@@ -46,7 +56,13 @@ class Shelved:
     def examples(self) -> Examples:
         """The trace's examples, in its order, as the network saw them."""
         train, _ = self.run.data()
-        return train.take(self.trace.ids)
+        same = np.array_equal(train.ids, self.trace.ids)
+        return train if same else train.take(self.trace.ids)  # a copy of the data, where it must be
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether its data are in memory."""
+        return "examples" in vars(self)
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
@@ -55,9 +71,25 @@ class Shelved:
         return found
 
     @cached_property
+    def shows_pictures(self) -> bool:
+        """Whether its examples can be drawn."""
+        return is_picture(tuple(self.examples.inputs.shape[1:]))
+
+    @cached_property
     def thumbnail(self) -> Callable[[int], bytes]:
         """The PNG of an example by its position; the last few thousand are kept, so memory stays flat."""
         return lru_cache(maxsize=4096)(lambda place: thumbnail_png(self.examples.inputs[place].numpy()))
+
+    @cached_property
+    def places(self) -> Mapping[int | str, int]:
+        """Where each id stands."""
+        return {each: place for place, each in enumerate(self.trace.ids.tolist())}
+
+    def percentiles(self, score: str) -> NDArray[np.float64]:
+        """Of each example by a score; ranked once."""
+        if score not in self.ranked:
+            self.ranked[score] = percentiles(self.scores[score].values)
+        return self.ranked[score]
 
     def check_place(self, place: int) -> None:
         """Refuse a position that no example has."""
@@ -66,34 +98,89 @@ class Shelved:
 
 
 class Shelf:
-    """Runs by number, so that no path ever comes from a visitor."""
+    """Runs by number, so that no path ever comes from a visitor; with those that requests made of them."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.paths = tuple(paths)
-        self._kept: dict[int, tuple[int, Shelved]] = {}
+    def __init__(self, paths: Sequence[Path], *, keep: int = KEPT) -> None:
+        self.paths = list(paths)
+        self._keep = keep
+        self._kept: OrderedDict[int, tuple[int, Shelved]] = OrderedDict()
         self._lock = threading.Lock()
+
+    def check_number(self, number: int) -> None:
+        """Refuse a number that no run has."""
+        if not 0 <= number < len(self.paths):
+            self.discover()  # a request may have made it
+        if not 0 <= number < len(self.paths):
+            raise RunFolderError("There is no run of this number here.")
 
     def get(self, number: int) -> Shelved:
         """A run as it is on disk now; one that went away is refused."""
-        if not 0 <= number < len(self.paths):
-            raise RunFolderError("There is no run of this number here.")
-        path = self.paths[number]
+        self.check_number(number)
         with self._lock:
-            try:
-                changed = (path / SEAL).stat().st_mtime_ns
-            except OSError:
-                self._kept.pop(number, None)
-                raise RunFolderError(f"{path} is no longer there, or not yet finished.") from None
-            if number not in self._kept or self._kept[number][0] != changed:
-                self._kept[number] = changed, Shelved(open_run(path))
-            return self._kept[number][1]
+            found = self._current(number)
+            self._kept.move_to_end(number)
+            loaded = [
+                each for each, (_, shelved) in self._kept.items() if shelved.is_loaded and each != number
+            ]
+            for each in loaded[: max(0, len(loaded) - self._keep + 1)]:
+                del self._kept[each]
+            return found
+
+    def _current(self, number: int) -> Shelved:
+        path = self.paths[number]
+        try:
+            changed = (path / SEAL).stat().st_mtime_ns
+        except OSError:
+            self._kept.pop(number, None)
+            raise RunFolderError(f"{path} is no longer there, or not yet finished.") from None
+        if number not in self._kept or self._kept[number][0] != changed:
+            self._kept[number] = changed, Shelved(open_run(path))
+        return self._kept[number][1]
+
+    def warm(self) -> None:
+        """Read the first run before anybody asks: its data and scores take longest."""
+        with contextlib.suppress(RemanenceError, OSError, IndexError):
+            shelved = self.get(0)
+            shelved.percentiles(next(iter(shelved.scores)))
+            shelved.check_place(len(shelved.labels) - 1)
+
+    def discover(self) -> None:
+        """Add the runs that requests have made of those here, and of them."""
+        with self._lock:
+            known = {path.resolve() for path in self.paths}
+            for path in self.paths:  # grows as we go
+                for made in _made_of(path):
+                    if made not in known:
+                        known.add(made)
+                        self.paths.append(_short(made))
+
+    def number_of(self, path: Path) -> int | None:
+        """The number of a run, where it is here."""
+        self.discover()
+        wanted = path.resolve()
+        return next((i for i, each in enumerate(self.paths) if each.resolve() == wanted), None)
 
     def all(self) -> list[tuple[int, Path, Shelved | str]]:
-        """Every run, or why it cannot be shown."""
+        """Every run, or why it cannot be shown. None of their data are read for that."""
+        self.discover()
         return [(number, path, self._or_why(number)) for number, path in enumerate(self.paths)]
 
     def _or_why(self, number: int) -> Shelved | str:
-        try:
-            return self.get(number)
-        except RemanenceError as error:
-            return str(error)
+        with self._lock:
+            try:
+                return self._current(number)
+            except RemanenceError as error:
+                return str(error)
+
+
+def _short(path: Path) -> Path:
+    """As a person in this folder would write it."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _made_of(path: Path) -> list[Path]:
+    """Finished runs that requests made of this one, from here or from the command line."""
+    found = [job.out for job in jobs_of(path)]
+    further = continuation(path)
+    return [each.resolve() for each in [*found, *([further] if further else [])] if (each / SEAL).exists()]

@@ -1,45 +1,29 @@
 """The dashboard's pages, asked as a browser asks them."""
 
-import asyncio
 import io
 import shutil
 import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from PIL import Image
 
 import remanence as rm
+from remanence.scores import score_table
 from remanence.training.run import RunSettings, train_run
-from remanence.web.gallery import PAGE, read_wish, show
+from remanence.web.gallery import PAGE, percentiles, read_wish, show
 from remanence.web.serving import free_socket
-from remanence.web.site import make_app
+from remanence.web.shelf import Shelf
 from remanence.web.thumbnails import thumbnail_png
 
 TOKEN = "a-token-of-the-test"
+Visit = Callable[..., Any]
+Browser = Any
+"""As conftest.py has it."""
 MARKUP = "<script>alert(1)</script>"
-
-
-class Browser:
-    """Asks one dashboard, with cookies, without a server."""
-
-    def __init__(self, runs: list[Path], cookie: bool = True, host: str = "127.0.0.1") -> None:
-        self._app, self._base = make_app(runs, TOKEN), f"http://{host}:8642"
-        self._cookies = httpx.Cookies()
-        if cookie:
-            self._cookies.update(self.get(f"/?token={TOKEN}").cookies)
-
-    def get(self, address: str, follow: bool = False) -> httpx.Response:
-        async def ask() -> httpx.Response:
-            transport = httpx.ASGITransport(app=self._app)
-            async with httpx.AsyncClient(
-                transport=transport, base_url=self._base, cookies=self._cookies
-            ) as client:
-                return await client.get(address, follow_redirects=follow)
-
-        return asyncio.run(ask())
 
 
 @pytest.fixture(scope="module")
@@ -57,39 +41,39 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def browser(made: Path) -> Browser:
-    return Browser([made / "run", made / "bare", made / "<i>rows"])
+def browser(made: Path, visit: Visit) -> Browser:
+    return visit([made / "run", made / "bare", made / "<i>rows"])
 
 
 @pytest.mark.parametrize(
     "address",
-    ["/", "/?token=", "/?token=wrong", "/runs/0", "/style.css", "/runs/0/pictures/1.png", "/nothing"],
+    ["/", "/?token=", "/?token=wrong", "/runs/0", "/static/style.css", "/runs/0/pictures/1.png", "/nothing"],
 )
-def test_without_the_token_nothing_is_told(made: Path, address: str) -> None:
-    answer = Browser([made / "run"], cookie=False).get(address)
+def test_without_the_token_nothing_is_told(made: Path, address: str, visit: Visit) -> None:
+    answer = visit([made / "run"], cookie=False).get(address)
     assert answer.status_code == 403
     assert str(made) not in answer.text
     assert TOKEN not in answer.text
     assert "set-cookie" not in answer.headers
 
 
-def test_the_token_becomes_a_cookie_and_leaves_the_address(made: Path) -> None:
-    answer = Browser([made / "run"], cookie=False).get(f"/runs/0/examples?score=privacy_loss&token={TOKEN}")
+def test_the_token_becomes_a_cookie_and_leaves_the_address(made: Path, visit: Visit) -> None:
+    answer = visit([made / "run"], cookie=False).get(f"/runs/0/examples?score=privacy_loss&token={TOKEN}")
     assert answer.status_code == 303
     assert answer.headers["location"] == "/runs/0/examples?score=privacy_loss"
     assert "httponly" in answer.headers["set-cookie"].lower()
     assert "samesite=strict" in answer.headers["set-cookie"].lower()
 
 
-def test_the_token_leads_to_no_other_host(made: Path) -> None:
-    answer = Browser([made / "run"], cookie=False).get(
+def test_the_token_leads_to_no_other_host(made: Path, visit: Visit) -> None:
+    answer = visit([made / "run"], cookie=False).get(
         f"http://127.0.0.1:8642//elsewhere.example/?token={TOKEN}"
     )
     assert answer.headers["location"] == "/elsewhere.example/"
 
 
-def test_another_name_for_this_machine_is_refused(made: Path) -> None:
-    answer = Browser([made / "run"], cookie=False, host="rebound.example").get(f"/?token={TOKEN}")
+def test_another_name_for_this_machine_is_refused(made: Path, visit: Visit) -> None:
+    answer = visit([made / "run"], cookie=False, host="rebound.example").get(f"/?token={TOKEN}")
     assert answer.status_code == 403
 
 
@@ -102,12 +86,12 @@ def test_runs_and_their_settings(browser: Browser, made: Path) -> None:
     assert "holds no trace" in browser.get("/runs/1/examples").text
 
 
-def test_no_runs_say_what_to_do() -> None:
-    assert "remanence train" in Browser([]).get("/").text
+def test_no_runs_say_what_to_do(visit: Visit) -> None:
+    assert "remanence train" in visit([]).get("/").text
 
 
 def test_pages_load_nothing_from_elsewhere(browser: Browser) -> None:
-    for address in ("/", "/runs/0", "/runs/0/examples", "/runs/0/examples/5", "/style.css"):
+    for address in ("/", "/runs/0", "/runs/0/examples", "/runs/0/examples/5", "/static/style.css"):
         answer = browser.get(address)
         assert answer.status_code == 200
         assert "http:" not in answer.text.replace("http://127.0.0.1:8642", "")
@@ -156,6 +140,11 @@ def test_one_example_has_a_picture_and_a_history(browser: Browser) -> None:
         ("/runs/0/examples?page=0", 400),
         ("/runs/0/examples?page=1e400", 400),
         ("/runs/0/examples?order=up", 400),
+        ("/runs/0/examples?from=x", 400),
+        ("/runs/0/examples?from=nan", 400),
+        ("/runs/0/examples?from=2&to=1", 400),
+        ("/runs/0/examples?against=" + MARKUP, 400),
+        ("/runs/0/points?score=x", 400),
     ],
 )
 def test_wrong_addresses_get_a_clear_page(browser: Browser, address: str, status: int) -> None:
@@ -175,9 +164,9 @@ def test_markup_in_ids_classes_and_paths_is_escaped(browser: Browser) -> None:
     assert "&lt;script&gt;" in browser.get("/runs/2/examples").text
 
 
-def test_a_run_that_disappears_and_comes_back(made: Path, tmp_path: Path) -> None:
+def test_a_run_that_disappears_and_comes_back(made: Path, tmp_path: Path, visit: Visit) -> None:
     shutil.copytree(made / "run", tmp_path / "run")
-    browser = Browser([tmp_path / "run", made / "bare"])
+    browser = visit([tmp_path / "run", made / "bare"])
     assert browser.get("/runs/0/examples").status_code == 200
     (tmp_path / "run").rename(tmp_path / "away")
     gone = browser.get("/runs/0/examples")
@@ -203,10 +192,11 @@ def test_a_port_in_use_gives_the_next() -> None:
 def test_ties_and_infinities_are_paged_once_each() -> None:
     values = np.array([np.inf, 1.0, 1.0, np.inf, 0.0] * 30)
     labels = np.zeros(150, np.int64)
+    wishes = [read_wish({"page": str(page)}, ["s"], 1) for page in range(1, 5)]
     seen = [
         place
-        for page in range(1, 5)
-        for place in show(read_wish({"page": str(page)}, {"s": 0}, 1), values, labels).places.tolist()
+        for wish in wishes
+        for place in show(wish, {"s": values}, percentiles(values), labels).places.tolist()
     ]
     assert sorted(seen) == list(range(150))
 
@@ -215,3 +205,42 @@ def test_thumbnails_of_any_size() -> None:
     for shape in ((1, 8, 8), (3, 32, 32), (1, 28, 14), (3, 300, 500)):
         image = Image.open(io.BytesIO(thumbnail_png(np.full(shape, np.nan, np.float32))))
         assert max(image.size) <= 96
+
+
+def test_values_of_both_scores_filter_the_gallery(browser: Browser, made: Path) -> None:
+    table = score_table(rm.open_run(made / "run").trace())
+    x, y = table.column("privacy_loss").values, table.column("confidence").values
+    low, high = np.quantile(x, (0.9, 0.99))
+    least = np.median(y)
+    wanted = int(
+        ((x >= float(f"{low:.6g}")) & (x <= float(f"{high:.6g}")) & (y >= float(f"{least:.6g}"))).sum()
+    )
+    asked = f"score=privacy_loss&against=confidence&from={low:.6g}&to={high:.6g}&against_from={least:.6g}"
+    assert f"{wanted} examples;" in browser.get(f"/runs/0/examples?{asked}").text
+    # values that were meant for another score are passed over
+    assert f"{len(x)} examples;" in browser.get(f"/runs/0/examples?{asked}&of=x&against_of=x").text
+    found = browser.get("/runs/0/points?score=privacy_loss&against=confidence").json()
+    assert len(found["x"]) == len(found["y"]) == len(found["label"]) == len(x)
+
+
+def test_scripts_come_from_here_and_nothing_else_does(browser: Browser) -> None:
+    policy = browser.get("/").headers["content-security-policy"]
+    assert "script-src 'self';" in policy
+    assert "unsafe" not in policy
+    assert browser.get("/static/htmx.min.js").headers["content-type"].startswith("text/javascript")
+    for name in ("..%2fsite.py", "vendored.json", "%2e%2e/site.py", "nothing.js"):
+        assert browser.get(f"/static/{name}").status_code == 404
+
+
+def test_the_data_of_only_a_few_runs_are_kept_in_memory(made: Path) -> None:
+    shelf = Shelf([made / "run", made / "<i>rows", made / "bare"], keep=1)
+    shelf.warm()
+    first = shelf.get(0)
+    assert first.is_loaded  # before anybody asked
+    shelf.all()
+    assert shelf.get(0) is first
+    assert len(shelf.get(1).examples) > 0
+    assert shelf.get(1).is_loaded
+    assert not shelf.get(0).is_loaded
+    Shelf([]).warm()
+    Shelf([made / "bare", made / "nowhere"]).warm()

@@ -1,0 +1,112 @@
+"""Plan a request: paste ids or send a file, see what it would take, and start it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from remanence.display.axes import draw_forecast
+from remanence.errors import RemanenceError, RunFolderError
+from remanence.requests import read_calibration
+from remanence.web.jobs import Jobs
+from remanence.web.pages import message, page, picture
+from remanence.web.plans import Asked, Plans
+from remanence.web.shelf import Shelf, Shelved
+from remanence.web.uploads import LIMIT, TooLargeError, read_form
+
+_SHOWN = 16
+_LONGEST = 200
+
+
+def add_plan_pages(app: FastAPI, shelf: Shelf, plans: Plans, jobs: Jobs) -> None:
+    """Serve them."""
+
+    @app.get("/runs/{number}/plan")
+    def ask(number: int) -> HTMLResponse:
+        return _ask_page(number, shelf.get(number))
+
+    @app.post("/runs/{number}/plan")
+    async def plan(number: int, request: Request) -> Response:
+        shelved = await run_in_threadpool(shelf.get, number)
+        text = ""
+        try:
+            form = await read_form(request)
+            text = form.fields.get("ids", "")
+            asked = await run_in_threadpool(plans.make, number, shelved.run, form)
+        except RemanenceError as error:
+            code = 413 if isinstance(error, TooLargeError) else 400
+            return await run_in_threadpool(_ask_page, number, shelved, code, str(error), text)
+        return RedirectResponse(f"/runs/{number}/plans/{asked.key}", 303)
+
+    @app.get("/runs/{number}/plans/{key}")
+    def planned(number: int, key: str) -> HTMLResponse:
+        return _plan_page(number, shelf.get(number), plans.get(number, key))
+
+    @app.post("/runs/{number}/plans/{key}/start")
+    async def start(number: int, key: str, request: Request) -> Response:
+        form = await read_form(request)
+        shelved, asked = await run_in_threadpool(shelf.get, number), plans.get(number, key)
+        plans.check(asked, shelved.run)
+        orders: dict[str, Any] = {
+            "asked_by": " ".join(form.fields.get("asked_by", "").split())[:_LONGEST],
+            "oracle": form.fields.get("oracle") == "yes",
+        }
+        place = f"/runs/{number}/requests/{key}"
+        try:
+            await run_in_threadpool(lambda: jobs.start(shelved.run.folder.path, asked, **orders))
+        except RunFolderError as error:
+            return message(409, "Not started", str(error), link=(place, "Look at this request"))
+        return RedirectResponse(place, 303)
+
+
+def _ask_page(
+    number: int, shelved: Shelved, code: int = 200, wrong: str = "", text: str = ""
+) -> HTMLResponse:
+    return page(
+        "ask.html",
+        code,
+        number=number,
+        path=shelved.run.folder.path,
+        missing=_missing(shelved),
+        wrong=wrong,
+        text=text,
+        some=", ".join(str(each) for each in shelved.run.data()[0].ids[:3].tolist()),
+        limit=LIMIT >> 20,
+    )
+
+
+def _missing(shelved: Shelved) -> str:
+    """What has to be done before requests on this run can be planned."""
+    try:
+        read_calibration(shelved.run)
+    except RemanenceError as error:
+        return str(error)
+    return "" if shelved.run.folder.has("trace.safetensors") else "The run must hold a trace; it has none."
+
+
+def _plan_page(number: int, shelved: Shelved, asked: Asked) -> HTMLResponse:
+    plan = asked.plan
+    forecast = plan.forecast
+    ends = forecast.steps, forecast.low, forecast.high
+    anew = float(plan.retraining["steps"])
+    return page(
+        "plan.html",
+        number=number,
+        path=shelved.run.folder.path,
+        asked=asked,
+        plan=plan.document(ids=False),
+        curve=picture(lambda axes: draw_forecast(axes, *ends, anew, forecast.coverage)),
+        hardest=[
+            {"place": shelved.places[each.id], **_member(each)}
+            for each in plan.members[:_SHOWN]
+            if each.id in shelved.places
+        ],
+        pictures=shelved.shows_pictures,
+    )
+
+
+def _member(each: Any) -> dict[str, Any]:
+    return {"id": str(each.id), "label": each.label, "loss": each.loss, "percentile": each.percentile}

@@ -1,0 +1,103 @@
+"""What visitors ask for, planned and kept for a while: nothing on disk is changed."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+
+from remanence.errors import InputError, RemanenceError, RunFolderError
+from remanence.requests import Plan, Request, make_plan, read_request
+from remanence.requests.calibration import model_hash
+from remanence.training import Run
+from remanence.web.uploads import Form
+
+KEPT = 16
+PASTED = "pasted.txt"
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A request as it came, and its plan.
+
+    Args:
+        key: names the request: the same ids of the same model have the same key, whoever asks.
+        file_name: how its file is called.
+        content: that file's bytes, as they came.
+        column: of the ids, where the file is a table.
+        plan: what it would take.
+    """
+
+    key: str
+    file_name: str
+    content: bytes
+    column: str
+    plan: Plan
+
+
+class Plans:
+    """The last few plans, in memory."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[int, str], Asked] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def make(self, number: int, run: Run, form: Form) -> Asked:
+        """Plan what a form asks for; whatever is wrong with it is said in one sentence."""
+        file_name, content = _file(run, form)
+        column = form.fields.get("column", "").strip() or "id"
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / file_name
+            path.write_bytes(content)
+            try:
+                request = read_request(path, run, column=column)
+            except RemanenceError as error:
+                raise InputError(str(error).replace(str(path), file_name)) from None
+        asked = Asked(request_key(run, request), file_name, content, column, make_plan(run, request))
+        with self._lock:
+            self._kept[number, asked.key] = asked
+            self._kept.move_to_end((number, asked.key))
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return asked
+
+    def get(self, number: int, key: str) -> Asked:
+        """A plan by its key; one that has been dropped must be made again."""
+        with self._lock:
+            found = self._kept.get((number, key))
+        if found is None:
+            raise RunFolderError("This plan is no longer kept; paste the ids again.")
+        return found
+
+    def check(self, asked: Asked, run: Run) -> None:
+        """Refuse a plan of a model that the run no longer holds."""
+        if asked.plan.model != model_hash(run):
+            raise InputError(
+                "The run has changed since this was planned; plan it again. Nothing was changed."
+            )
+
+
+def request_key(run: Run, request: Request) -> str:
+    """The same for the same ids of the same model."""
+    text = "\n".join([model_hash(run), *sorted(map(str, request.ids.tolist()))])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _file(run: Run, form: Form) -> tuple[str, bytes]:
+    pasted = form.fields.get("ids", "").strip()
+    if pasted and form.content:
+        raise InputError("Paste ids or choose a file, not both.")
+    if form.content:
+        return form.file_name, form.content
+    if not pasted:
+        raise InputError("Paste at least one id, or choose a file that lists them.")
+    numbers = run.clean[0].ids.dtype.kind == "i"
+    # ids that are text may have blanks and commas inside
+    entries = re.split(r"[\s,;]+", pasted) if numbers else [line.strip() for line in pasted.splitlines()]
+    if entries[0] == "id" and len(entries) > 1:  # the header, copied with its column
+        entries = entries[1:]
+    return PASTED, "".join(f"{entry}\n" for entry in entries if entry).encode()

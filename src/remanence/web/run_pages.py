@@ -1,0 +1,154 @@
+"""Pages of runs, their examples, and one example's history."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse
+
+from remanence.display.axes import draw_norms, draw_scores
+from remanence.errors import RunFolderError
+from remanence.web.gallery import Range, Wish, read_wish, show
+from remanence.web.pages import page, picture
+from remanence.web.scatter import MOST, points
+from remanence.web.shelf import Shelf, Shelved
+
+
+def add_run_pages(app: FastAPI, shelf: Shelf) -> None:
+    """Serve them."""
+
+    @app.get("/")
+    def runs() -> HTMLResponse:
+        return page("runs.html", runs=shelf.all())
+
+    @app.get("/runs/{number}")
+    def one_run(number: int) -> HTMLResponse:
+        return _run_page(number, shelf.get(number))
+
+    @app.get("/runs/{number}/examples")
+    def examples(number: int, request: Request) -> HTMLResponse:
+        return _examples_page(number, shelf.get(number), dict(request.query_params))
+
+    @app.get("/runs/{number}/points")
+    def scatter(number: int, request: Request) -> JSONResponse:
+        shelved = shelf.get(number)
+        wish = _wish(shelved, dict(request.query_params))
+        x, y = (shelved.scores[name].values for name in (wish.score, wish.against))
+        return JSONResponse(points(x, y, shelved.labels, shelved.examples.class_names))
+
+    @app.get("/runs/{number}/examples/{place}")
+    def example(number: int, place: int) -> HTMLResponse:
+        return _example_page(number, shelf.get(number), place)
+
+    @app.get("/runs/{number}/pictures/{place}.png")
+    def thumbnail(number: int, place: int) -> Response:
+        shelved = shelf.get(number)
+        shelved.check_place(place)
+        if not shelved.shows_pictures:
+            raise RunFolderError("The examples of this run are no pictures.")
+        return Response(
+            shelved.thumbnail(place), media_type="image/png", headers={"Cache-Control": "private, max-age=60"}
+        )
+
+
+def _run_page(number: int, shelved: Shelved) -> HTMLResponse:
+    run = shelved.run
+    recorded = run.folder.has("trace.safetensors")
+    return page(
+        "run.html",
+        number=number,
+        path=run.folder.path,
+        config=(run.folder.path / "config.toml").read_text(encoding="utf-8"),
+        rows=[row for row in run.folder.rows("measurements") if "value" in row][-20:],
+        version=run.folder.version,
+        digest=run.folder.digest(),
+        recorded=recorded,
+        evidence=run.folder.has("evidence.json"),
+        norms=_norms(shelved) if recorded else "",
+    )
+
+
+def _wish(shelved: Shelved, query: dict[str, str]) -> Wish:
+    return read_wish(query, list(shelved.scores), len(shelved.examples.class_names))
+
+
+def _examples_page(number: int, shelved: Shelved, query: dict[str, str]) -> HTMLResponse:
+    wish = _wish(shelved, query)
+    values = {name: shelved.scores[name].values for name in (wish.score, wish.against)}
+    found = show(wish, values, shelved.percentiles(wish.score), shelved.labels)
+    return page(
+        "examples.html",
+        number=number,
+        path=shelved.run.folder.path,
+        wish=wish,
+        ranges=_ranges(wish),
+        found=found,
+        scores=list(shelved.scores),
+        status=shelved.scores[wish.score].status,
+        class_names=shelved.examples.class_names,
+        total=len(shelved.trace.ids),
+        drawn=min(MOST, len(shelved.trace.ids)),
+        points=f"/runs/{number}/points?" + urlencode({"score": wish.score, "against": wish.against}),
+        spread=_spread(shelved, wish.score),
+        pictures=shelved.shows_pictures,
+        cards=[_card(shelved, int(place), values[wish.score][place]) for place in found.places],
+        address=lambda page: "?" + urlencode({**query, "page": page}),
+    )
+
+
+def _ranges(wish: Wish) -> list[dict[str, Any]]:
+    """The number fields that do what brushing does."""
+    x = {"axis": "x", "of": "of", "score": wish.score, "fields": _fields(wish.within, "from", "to")}
+    ends = _fields(wish.within_against, "against_from", "against_to")
+    return [x, {"axis": "y", "of": "against_of", "score": wish.against, "fields": ends}]
+
+
+def _fields(span: Range, low: str, high: str) -> list[tuple[str, str]]:
+    """Each end's name and value; an open end is empty."""
+    ends = ((low, span.low), (high, span.high))
+    return [(name, f"{value:.4g}" if math.isfinite(value) else "") for name, value in ends]
+
+
+def _card(shelved: Shelved, place: int, value: float) -> dict[str, Any]:
+    label = int(shelved.labels[place])
+    return {
+        "place": place,
+        "id": str(shelved.trace.ids[place]),
+        "value": float(value),
+        "label": shelved.examples.class_names[label],
+        "features": shelved.examples.inputs[place].flatten()[:4].tolist(),
+    }
+
+
+def _example_page(number: int, shelved: Shelved, place: int) -> HTMLResponse:
+    shelved.check_place(place)
+    rows = [
+        (name, scores.values[place], shelved.percentiles(name)[place], scores.status)
+        for name, scores in shelved.scores.items()
+    ]
+    return page(
+        "example.html",
+        number=number,
+        card=_card(shelved, place, 0.0),
+        rows=rows,
+        pictures=shelved.shows_pictures,
+        history=_norms(shelved, place),
+        norms=zip(shelved.trace.steps.tolist(), shelved.trace.norms[:, place].tolist(), strict=True),
+    )
+
+
+def _norms(shelved: Shelved, place: int | None = None) -> str:
+    trace = shelved.trace
+    named = {} if place is None else {str(trace.ids[place]): trace.norms[:, place]}
+    return picture(lambda axes: draw_norms(axes, trace.steps, trace.norms, named))
+
+
+def _spread(shelved: Shelved, score: str) -> str:
+    """Drawn once a score: it takes longer than all the rest of a page."""
+    if score not in shelved.spreads:
+        values = shelved.scores[score].values
+        shelved.spreads[score] = picture(lambda axes: draw_scores(axes, score, values))
+    return shelved.spreads[score]

@@ -1,0 +1,57 @@
+"""Pages of studies: which there are, how far they are, and what they found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import FastAPI, Response
+from fastapi.responses import HTMLResponse
+
+from remanence.errors import RunFolderError
+from remanence.web.pages import page
+from remanence.web.studies import Studies
+
+
+def add_study_pages(app: FastAPI, store: Path | None) -> None:
+    """Serve them; without a store there is one page, which says how to have one."""
+    studies = None if store is None else Studies(store)
+
+    @app.get("/studies")
+    def all_studies() -> HTMLResponse:
+        return page("studies.html", **_list(studies))
+
+    @app.get("/studies/progress")
+    def progress() -> HTMLResponse:
+        return page("stages.html", **_list(studies))
+
+    @app.get("/studies/{key}")
+    def one_study(key: str) -> HTMLResponse:
+        return _study_page(_known(studies), key)
+
+    @app.get("/studies/{key}/figures/{name}.png")
+    def figure(key: str, name: str) -> Response:
+        known = _known(studies)
+        return Response(known.picture(known.one(key), name), media_type="image/png")
+
+
+def _list(studies: Studies | None) -> dict[str, object]:
+    if studies is None:
+        return {"store": None, "running": False, "studies": []}
+    return {"store": studies.root, "running": studies.running(), "studies": studies.all()}
+
+
+def _known(studies: Studies | None) -> Studies:
+    if studies is None:
+        raise RunFolderError("There is no store; start the dashboard with --store.")
+    return studies
+
+
+def _study_page(studies: Studies, key: str) -> HTMLResponse:
+    seen = studies.one(key)
+    return page(
+        "study.html",
+        seen=seen,
+        running=studies.running(),
+        results=studies.folder(seen).document("results") if seen.finished else None,
+        figures=studies.figures(seen) if seen.finished else [],
+    )

@@ -1,0 +1,244 @@
+"""Requests in the dashboard: started, watched, stopped, resumed, given up, finished, shown."""
+
+import hashlib
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remanence.cli.main import run as command
+from remanence.data import digits
+from remanence.requests import read_evidence
+from remanence.storage import SEAL
+from remanence.web.jobs import Job, jobs_of
+
+IDS = digits()[0].ids.tolist()
+Visit = Callable[..., Any]
+
+
+def planned(browser: Any, ids: list[int], number: int = 0) -> str:
+    """Plan it; the plan's address."""
+    content = ("id\n" + "".join(f"{each}\n" for each in ids)).encode()
+    answer = browser.post(f"/runs/{number}/plan", file=("legal-7.csv", content))
+    assert answer.status_code == 303, answer.text
+    return str(answer.headers["location"])
+
+
+def ended(run: Path) -> Job:
+    """Wait for the only request on a run to end, however."""
+    [job] = jobs_of(run)
+    deadline = time.monotonic() + 120
+    while job.state == "running":
+        assert time.monotonic() < deadline, job.said()
+        time.sleep(0.1)
+    return job
+
+
+def test_a_request_from_its_plan_to_its_evidence(run: Path, visit: Visit) -> None:
+    browser = visit([run])
+    assert "No requests yet" in browser.get("/requests").text
+    place = planned(browser, IDS[100:140])
+    answer = browser.post(f"{place}/start", asked_by="  Legal,\n<b>Ms Doe</b>  ")
+    assert answer.status_code == 303
+    request = answer.headers["location"]
+    assert "hx-get" in browser.get(request).text  # it is watched
+    job = ended(run)
+    assert job.state == "finished", job.said()
+    assert job.out.parent.parent == run.parent / "run-requests"
+    page = browser.get(request).text
+    assert "hx-get" not in page
+    assert "Legal, &lt;b&gt;Ms Doe&lt;/b&gt;" in page
+    made = re.search(r"/runs/(\d+)/evidence", page)
+    assert made is not None
+    number = int(made[1])
+    check_evidence(browser, number, job)
+    for address in (
+        "/",
+        "/requests",
+        "/certificates",
+        f"/runs/{number}",
+        f"/runs/{number}/examples",
+        f"/runs/{number}/plan",
+    ):
+        assert browser.get(address).status_code == 200, address
+    assert "finished" in browser.get("/requests").text
+    check_nothing_starts_twice(browser, place, request)
+
+
+def check_evidence(browser: Any, number: int, job: Job) -> None:
+    evidence = browser.get(f"/runs/{number}/evidence").text
+    assert "✗" not in evidence
+    assert evidence.count("✓") >= 8
+    document = browser.get(f"/runs/{number}/evidence.html")
+    assert document.content == (job.out / "evidence.html").read_bytes()
+    assert "sandbox" in document.headers["content-security-policy"]
+    assert "script-src" not in document.headers["content-security-policy"]
+    told = browser.get(f"/runs/{number}/evidence.json").json()
+    sent = "id\n" + "".join(f"{each}\n" for each in IDS[100:140])
+    assert told["request"]["file_sha256"] == hashlib.sha256(sent.encode()).hexdigest()
+    assert told["request"]["name"] == "legal-7"
+    assert told["request"]["asked_by"] == "Legal, <b>Ms Doe</b>"
+    weights = job.out / "weights.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    tampered = browser.get(f"/runs/{number}/evidence").text
+    assert "weights.safetensors is the file that the evidence is about: this is NOT so" in tampered
+    weights.write_bytes(content)
+
+
+def check_nothing_starts_twice(browser: Any, place: str, request: str) -> None:
+    again = browser.post(f"{place}/start")
+    assert again.status_code == 409
+    assert "carried out already" in again.text
+    other = browser.post(f"{planned(browser, IDS[200:230])}/start")
+    assert other.status_code == 409
+    assert "goes on in" in other.text
+    for deed in ("stop", "resume", "discard"):
+        assert browser.post(f"{request}/{deed}").status_code == 409
+
+
+def test_two_browsers_start_the_same_request(run: Path, visit: Visit) -> None:
+    first = visit([run])
+    second = visit([run], app=first.app)
+    place = planned(first, IDS[100:140])
+    codes: list[int] = []
+    both = [
+        threading.Thread(target=lambda each=each: codes.append(each.post(f"{place}/start").status_code))
+        for each in (first, second)
+    ]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join()
+    assert sorted(codes) == [303, 409]
+    elsewhere = visit([run])  # a dashboard of its own over the same run
+    refused = elsewhere.post(f"{planned(elsewhere, IDS[100:140])}/start")
+    assert refused.status_code == 409
+    assert "being carried out already" in refused.text
+    assert ended(run).state == "finished"
+    assert len(jobs_of(run)) == 1
+
+
+def test_stopped_resumed_and_the_same(run: Path, visit: Visit) -> None:
+    browser = visit([run])
+    before = {
+        path.name: path.read_bytes() for path in run.iterdir() if path.is_file() and path.name[0] != "."
+    }
+    start = f"{planned(browser, IDS[100:140])}/start"
+    request = browser.post(start, oracle="yes").headers["location"]
+    [job] = jobs_of(run)
+    while job.progress is None and job.state == "running":
+        time.sleep(0.01)
+    assert "Step " in browser.get(f"{request}/progress").text
+    answer = browser.post(f"{request}/stop")  # in the midst of it; the oracle is still to be trained
+    assert answer.status_code == 303
+    ended(run)
+    assert job.state == "stopped"
+    assert {name: (run / name).read_bytes() for name in before} == before
+    page = browser.get(request).text
+    assert "Go on" in page
+    assert "What was finished is kept" in " ".join(page.split())
+    assert "Traceback" not in page
+    assert "stopped" in browser.get("/requests").text
+    assert browser.post(f"{request}/stop").status_code == 409
+    assert browser.post(f"{request}/resume").status_code == 303
+    assert ended(run).state == "finished"
+    assert (job.out / SEAL).exists()
+
+
+def test_given_up_makes_room_for_another(run: Path, visit: Visit) -> None:
+    browser = visit([run])
+    request = browser.post(f"{planned(browser, IDS[100:140])}/start").headers["location"]
+    browser.post(f"{request}/stop")
+    job = ended(run)
+    assert browser.post(f"{request}/discard").headers["location"] == "/requests"
+    assert not job.folder.exists()
+    assert browser.get(request).status_code == 404
+    assert browser.post(f"{planned(browser, IDS[200:230])}/start").status_code == 303
+    assert ended(run).state == "finished"
+
+
+def test_a_process_that_was_killed_has_stopped(run: Path, visit: Visit) -> None:
+    browser = visit([run])
+    request = browser.post(f"{planned(browser, IDS[100:140])}/start").headers["location"]
+    [job] = jobs_of(run)
+    os.kill(int(job.note["process"]), signal.SIGKILL)
+    assert ended(run).state == "stopped"
+    assert "Go on" in visit([run]).get(request).text  # in a dashboard that was started since
+
+
+def test_a_request_of_the_command_line_is_shown(run: Path, visit: Visit, tmp_path: Path) -> None:
+    ids = tmp_path / "asked.csv"
+    ids.write_text("id\n" + "".join(f"{each}\n" for each in IDS[300:330]))
+    assert (
+        command(
+            [
+                "forget",
+                str(run),
+                "--ids",
+                str(ids),
+                "--out",
+                str(tmp_path / "new"),
+                "--progress",
+                str(tmp_path / "p.json"),
+                "--json",
+            ]
+        )
+        == 0
+    )
+    found = json.loads((tmp_path / "p.json").read_text())
+    assert 0 < found["done"] <= found["total"] == 80
+    browser = visit([run])  # the new run is found from the old one
+    page = browser.get("/requests").text
+    assert "asked" in page
+    assert "/runs/1/evidence" in page
+    assert browser.get("/runs/1/evidence").status_code == 200
+    refused = browser.post(f"{planned(browser, IDS[100:140])}/start")
+    assert refused.status_code == 409
+
+
+def test_signed_with_the_dashboards_key(run: Path, visit: Visit, tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key = Ed25519PrivateKey.generate()
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "key.pem").write_bytes(pem)
+    browser = visit([run], key=tmp_path / "key.pem")
+    browser.post(f"{planned(browser, IDS[100:130])}/start", oracle="yes")
+    job = ended(run)
+    assert job.state == "finished", job.said()
+    told = read_evidence(job.out / "evidence.json")
+    assert told["signature"]["public_key"] == key.public_key().public_bytes_raw().hex()
+    assert all(row["oracle"] is not None for row in told["audit"] if row["metric"] == "ua")
+    assert "Signed with the key" in browser.get("/runs/1/evidence").text
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/runs/0/requests/nothing",
+        "/runs/0/requests/..%2f..%2frun",
+        "/runs/0/requests/%2e%2e",
+        "/runs/7/requests/x",
+        "/runs/0/evidence",
+        "/runs/0/evidence.html",
+        "/runs/0/requests/nothing/progress",
+    ],
+)
+def test_requests_that_are_not_there(run: Path, visit: Visit, address: str) -> None:
+    answer = visit([run]).get(address)
+    assert answer.status_code == 404
+    assert "<h1>" in answer.text
+
+
+@pytest.mark.parametrize("deed", ["stop", "resume", "discard", "erase"])
+def test_nothing_is_done_to_requests_that_are_not_there(run: Path, visit: Visit, deed: str) -> None:
+    assert visit([run]).post(f"/runs/0/requests/x/{deed}").status_code == 404
