@@ -42,6 +42,8 @@ CASES: dict[str, tuple[str, Callable[[], nn.Module], int]] = {
 }
 FLIGHT = ("resnet18-w64-group", "resnet18-w16-group", "vit-small-6")
 
+SHORT = ("resnet18-w16-batch", "resnet18-w16-group", "mlp")
+"""Passes of a tenth of a second and less: measured three times as often."""
 SLOW, SLOW_ROUNDS = 6.0, 3
 """A way this many times slower than the plain pass is not asked more often than this."""
 
@@ -107,9 +109,15 @@ def errors(case: str, ways: dict[str, Way]) -> dict[str, float]:
 
 def peak(case: str, way: str) -> float | None:
     """Megabytes that the batch adds, in a process of its own that has warmed up with two examples."""
-    command = [sys.executable, __file__, "--peak", case, way]
+    found = alone("--peak", case, way)
+    return None if found is None else float(found)
+
+
+def alone(*arguments: str) -> Any:
+    """What this script prints with these arguments in a process of its own, where no peer has filled the memory."""
+    command = [sys.executable, __file__, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return float(done.stdout.split()[-1]) if done.returncode == 0 else None
+    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
 
 
 def print_peak(case: str, way: str) -> None:
@@ -150,7 +158,7 @@ def measure(case: str, rounds: int, memory: bool) -> dict[str, Any]:
     mb = peak(case, "plain") if memory else None
     result = {"title": CASES[case][0], "batch": len(x), "plain_ms": round(1e3 * base, 1), "plain_peak_mb": mb}
     if case in FLIGHT:
-        result["in_flight"] = flight(case, rounds)
+        result["in_flight"] = alone("--flight", case, str(rounds))
     return {**result, "ways": rows, "refused": refused}
 
 
@@ -221,16 +229,20 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three rounds instead of nine, no memory")
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--peak", nargs=2, metavar=("CASE", "WAY"), help=argparse.SUPPRESS)
+    parser.add_argument("--flight", nargs=2, metavar=("CASE", "ROUNDS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.peak:
         print_peak(*options.peak)
         return
+    if options.flight:
+        print(json.dumps(flight(options.flight[0], int(options.flight[1]))))
+        return
     machine = {"torch": torch.__version__, "machine": platform.machine(), "threads": 1}
     before = json.loads(RESULTS.read_text())["cases"] if RESULTS.exists() else {}
     results: dict[str, Any] = {**machine, "cases": {case: before[case] for case in CASES if case in before}}
     for case in options.cases:
-        rounds = (3 if options.quick else 9) * (3 if case == "mlp" else 1)
+        rounds = (3 if options.quick else 9) * (3 if case in SHORT else 1)
         results["cases"][case] = measure(case, rounds, memory=not options.quick)
         table({"cases": {case: results["cases"][case]}})
         sys.stdout.flush()
