@@ -386,7 +386,7 @@ def unlearned(out: Path, source: Run, ids: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_fifty_kills_never_leave_a_wrong_ledger(run: Path, ask: Ask, tmp_path: Path) -> None:
-    """SIGKILL at fifty random moments; each time, either nothing was done or the next start finishes it."""
+    """SIGKILL at fifty random moments, every other one while it is under way; either nothing was done, or it is finished."""
     opened, ids, rng = open_run(run), IDS[100:140], random.Random(7)
     request, out, before = read_request(ask(ids), opened), tmp_path / "new", contents(run)
 
@@ -400,7 +400,13 @@ def test_fifty_kills_never_leave_a_wrong_ledger(run: Path, ask: Ask, tmp_path: P
     kills = midway = 0
     while kills < 50:
         child = forked(work)
-        time.sleep(rng.uniform(0, 1.1 * took))
+        if kills % 2:
+            begun = time.monotonic()
+            while not (out / "unfinished.toml").exists() and time.monotonic() < begun + 2 * took:
+                time.sleep(0.002)
+            time.sleep(rng.uniform(0, 0.2 * took))
+        else:
+            time.sleep(rng.uniform(0, 1.1 * took))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         kills += os.WIFSIGNALED(status)

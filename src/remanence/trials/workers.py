@@ -56,12 +56,23 @@ def _waiting(future: Future[Any]) -> Callable[[], Any]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Ctrl-C waits: a process that is half started would die with a traceback of its own. It inherits the deafness."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Ctrl-C waits: a process that is half started would die with a traceback of its own.
+
+    That process inherits the mask, which says nothing of this process's other threads: any of them may take the signal,
+    and Python then tells the main thread. So its handler waits too.
+    """
+    came: list[int] = []
+    ours = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, lambda number, frame: came.append(number)) if ours else None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+            if came:
+                signal.raise_signal(signal.SIGINT)
 
 
 def settle(parent: int) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,8 +13,11 @@ import pytest
 from remanence.trials.workers import undisturbed
 
 
-def test_ctrl_c_waits_until_a_process_is_started() -> None:
-    reached = []
+@pytest.mark.parametrize("threads", [0, 3])
+def test_ctrl_c_waits_until_a_process_is_started(threads: int) -> None:
+    reached, over = [], threading.Event()
+    for _ in range(threads):  # any thread may be the one that takes the signal
+        threading.Thread(target=over.wait, daemon=True).start()
 
     def interrupted() -> None:
         with undisturbed():
@@ -23,7 +27,9 @@ def test_ctrl_c_waits_until_a_process_is_started() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
+    over.set()
     assert reached
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_worker_leaves_with_its_parent() -> None:
