@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from remanence.gradients.halves import GRAM_TRUST, half_gram, matching, paired, trace
-from remanence.gradients.use import square_sum
+from remanence.gradients.use import square_sum_
 
 UNFOLDED_BYTES = 2 << 20
 """Unfolded input at a time; more leaves the cache before the product has used it."""
@@ -93,7 +93,7 @@ def _unfolded(x: Tensor, g: Tensor, window: Window, total: Tensor | None = None)
         if total is not None:
             for k, gradient in enumerate(built):
                 total[k] += gradient.sum(0)
-        parts.append(sum(square_sum(gradient) for gradient in built))
+        parts.append(sum(square_sum_(gradient) for gradient in built))
     return torch.cat(parts)  # type: ignore[arg-type]
 
 

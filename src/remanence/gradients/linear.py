@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from remanence.gradients.halves import GRAM_TRUST, Shared, entries_sum, half_gram, paired, trace
-from remanence.gradients.use import Functions, Rule, Use, chunks, square_sum
+from remanence.gradients.use import Functions, Rule, Use, chunks, square_sum, square_sum_
 
 
 class Linear(Rule):
@@ -105,7 +105,7 @@ def outer_squared_norms(x: Tensor, g: Tensor, shared: Shared) -> Tensor:
 def _materialised(x: Tensor, g: Tensor) -> Tensor:
     n, _, d = x.shape
     p = g.shape[2]
-    parts = [square_sum(torch.bmm(g[i:j].transpose(1, 2), x[i:j])) for i, j in chunks(n, d * p, x)]
+    parts = [square_sum_(torch.bmm(g[i:j].transpose(1, 2), x[i:j])) for i, j in chunks(n, d * p, x)]
     return torch.cat(parts)
 
 

@@ -119,8 +119,7 @@ class GroupNorm(Affine):
     def fused(self, use: Use, wiring: Wiring) -> Tensor | None:
         """The sums that the scale and shift need are those that the input's gradient needs."""
         x = use.args["input"]
-        flat = x.dim() >= 3 and x.is_contiguous()
-        if not _whole(use) or not (flat or x.is_contiguous(memory_format=torch.channels_last)):
+        if not (_whole(use) and x.dim() >= 3 and x.is_contiguous()):
             return None
         return wiring.through(GroupNormNode, use)
 

@@ -8,10 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from remanence.gradients.use import Use, chunks
-
-CACHED_BYTES = 1 << 20
-"""A few examples' activations: larger temporaries cost more in fresh memory than in arithmetic."""
+from remanence.gradients.use import Use
 
 
 class FixedNormNode(torch.autograd.Function):
@@ -43,7 +40,7 @@ class FixedNormNode(torch.autograd.Function):
 
 
 class GroupNormNode(torch.autograd.Function):
-    """The sums that the scale and shift need, and the input's gradient from the same."""
+    """All examples as one with n times the channels: what the library sums over examples then stays apart."""
 
     @staticmethod
     def forward(  # noqa: D102
@@ -66,55 +63,22 @@ class GroupNormNode(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # noqa: D102
-        use, x = ctx.use, ctx.use.args["input"]
-        backward = _examples_as_channels if x.is_contiguous() else _channels_last
-        dx, scale, shift = backward(ctx, grad, x, use.args["weight"].detach())
-        use.saved = {"weight": scale, "bias": shift}
-        return dx, None, None, None, *_delivered(ctx, grad)
-
-
-def _examples_as_channels(
-    ctx: Any, grad: Tensor, x: Tensor, weight: Tensor
-) -> tuple[Tensor | None, Tensor, Tensor]:
-    """All examples as one with n times the channels: what the library sums over examples then stays apart."""
-    n, channels = x.shape[:2]
-    dx, scale, shift = torch.ops.aten.native_group_norm_backward(
-        grad.reshape(1, n * channels, ctx.size),
-        x.view(1, n * channels, ctx.size),
-        ctx.mean.view(1, -1),
-        ctx.rstd.view(1, -1),
-        weight.repeat(n),
-        1,
-        n * channels,
-        ctx.size,
-        ctx.mean.numel(),
-        [ctx.needs_input_grad[0], True, True],
-    )
-    return None if dx is None else dx.view_as(x), scale.view(n, channels), shift.view(n, channels)
-
-
-def _channels_last(ctx: Any, grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
-    """The library's own pass is slow in this order; by hand, a few examples at a time, as in the cache."""
-    n, channels = x.shape[:2]
-    one = channels // ctx.mean.shape[1]
-    grad = grad.contiguous(memory_format=torch.channels_last)
-    mean, rstd = (part.repeat_interleave(one, 1) for part in (ctx.mean, ctx.rstd))
-    parts = list(chunks(n, channels * ctx.size, x, CACHED_BYTES))
-    centred = ((x[i:j] - mean[i:j, :, None, None]).mul_(grad[i:j]).sum((2, 3)) for i, j in parts)
-    scale, shift = torch.cat(list(centred)).mul_(rstd), grad.sum((2, 3))
-    if not ctx.needs_input_grad[0]:
-        return None, scale, shift
-    # dx = (g w − mean of g w − x̂ · mean of g w x̂) / σ, the means over a group: a sum of three products
-    means = (torch.stack([shift, scale]) * weight).view(2, n, -1, one).mean(3) / ctx.size
-    first, second = means.repeat_interleave(one, 2)
-    by_x = -rstd * rstd * second
-    by_one = -rstd * first - by_x * mean
-    by_grad = rstd * weight
-    dx = torch.empty_like(x)
-    for i, j in parts:
-        one_, x_, grad_ = (factor[i:j, :, None, None] for factor in (by_one, by_x, by_grad))
-        torch.addcmul(one_, x[i:j], x_, out=dx[i:j]).addcmul_(grad[i:j], grad_)
-    return dx, scale, shift
+        use, x, weight = ctx.use, ctx.use.args["input"], ctx.use.args["weight"]
+        n, channels = x.shape[:2]
+        dx, scale, shift = torch.ops.aten.native_group_norm_backward(
+            grad.reshape(1, n * channels, ctx.size),
+            x.view(1, n * channels, ctx.size),
+            ctx.mean.view(1, -1),
+            ctx.rstd.view(1, -1),
+            weight.detach().repeat(n),
+            1,
+            n * channels,
+            ctx.size,
+            ctx.mean.numel(),
+            [ctx.needs_input_grad[0], True, True],
+        )
+        use.saved = {"weight": scale.view(n, channels), "bias": shift.view(n, channels)}
+        return None if dx is None else dx.view_as(x), None, None, None, *_delivered(ctx, grad)
 
 
 class LayerNormNode(torch.autograd.Function):

@@ -185,9 +185,9 @@ class Wiring:
         return output
 
 
-def chunks(n: int, numel: int, like: Tensor, room: int = CHUNK_BYTES) -> Iterator[tuple[int, int]]:
-    """Ranges of examples whose `numel` numbers each fit in the cache together."""
-    step = max(1, min(n, room // max(1, numel * like.element_size())))
+def chunks(n: int, numel: int, like: Tensor) -> Iterator[tuple[int, int]]:
+    """Ranges of examples whose materialised gradients fit in the cache together."""
+    step = max(1, min(n, CHUNK_BYTES // max(1, numel * like.element_size())))
     for start in range(0, n, step):
         yield start, min(n, start + step)
 
@@ -200,6 +200,11 @@ def square_sum(rows: Tensor) -> Tensor:
         return _row_squares(flat)
     total = _row_squares(flat[:, :whole].reshape(len(flat), -1, RUN)).sum(1)
     return total if whole == flat.shape[1] else total + _row_squares(flat[:, whole:])
+
+
+def square_sum_(rows: Tensor) -> Tensor:
+    """The same for a tensor that is in the cache and that nobody needs any more: squared in place."""
+    return rows.mul_(rows).reshape(rows.shape[0], -1).sum(1)
 
 
 def _row_squares(rows: Tensor) -> Tensor:
