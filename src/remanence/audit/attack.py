@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,14 +59,23 @@ def attack(members: Floats, outsiders: Floats, targets: Floats, *, folds: int = 
             f"A membership attack needs two retain and two test examples and someone to ask about; "
             f"got {len(members)}, {len(outsiders)} and {len(targets)}."
         )
-    draw = np.random.default_rng(_SEED)
-    chosen = np.concatenate([draw.permutation(each)[:size] for each in signals[:2]])
+    ours, theirs, own = _dealt(len(members), len(outsiders), folds)
+    chosen = np.concatenate([signals[0][ours], signals[1][theirs]])
     truth = np.repeat([0.0, 1.0], size)
-    own = np.tile(np.arange(size) % folds, 2) == np.arange(folds)[:, None]
     fitted = np.stack(_fit(chosen, truth, ~own))
     right = np.asarray((_scores(fitted, chosen) > 0) == (truth > 0))
     called = _scores(fitted, signals[2]) > 0
     return Attack(float(called.mean()), float(right[own].mean()), called.mean(axis=0))
+
+
+@lru_cache(maxsize=8)
+def _dealt(
+    members: int, outsiders: int, folds: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Who is drawn of either, and [folds, drawn] who is in which fold; the same for every signal."""
+    draw, size = np.random.default_rng(_SEED), min(members, outsiders)
+    ours, theirs = (draw.permutation(count)[:size] for count in (members, outsiders))
+    return ours, theirs, np.tile(np.arange(size) % folds, 2) == np.arange(folds)[:, None]
 
 
 def _fit(signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> tuple[Floats, Floats]:
