@@ -18,17 +18,6 @@ from remanence.study.running import plan
 pytest.importorskip("ray", reason="Ray is not installed; `make test-ray` installs it.")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-TINY = [
-    "seeds=1",
-    "train.epochs=1",
-    "train.record=1",
-    "unlearn.epochs=1",
-    "tune.learning_rates=[]",
-    "audit.oracles=1",
-    "audit.metrics=['ua']",
-    "forget.sizes=[0.05]",
-]
-
 
 @pytest.fixture(autouse=True)
 def _code_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,8 +35,8 @@ def die_once(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) 
     draft.document("value", {"value": 1})
 
 
-def test_a_study_has_the_same_bits_on_ray(tmp_path: Path) -> None:
-    goal = plan(load_study("time-to-unlearn", "smoke", TINY)).goal
+def test_a_study_has_the_same_bits_on_ray(tmp_path: Path, tiny: list[str]) -> None:
+    goal = plan(load_study("time-to-unlearn", "smoke", tiny)).goal
     ours, theirs = Store(tmp_path / "process"), Store(tmp_path / "ray")
     run_stages([goal], ours, workers=2)
     tally = compute_stages([goal], theirs, make_executor("ray", theirs.root, workers=2))

@@ -13,21 +13,10 @@ pytest.importorskip("tensorboard", reason="TensorBoard is not installed; `make t
 pytest.importorskip("mlflow", reason="MLflow is not installed; `make test-sinks` installs it.")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-TINY = [
-    "seeds=1",
-    "train.epochs=1",
-    "train.record=1",
-    "unlearn.epochs=1",
-    "tune.learning_rates=[]",
-    "audit.oracles=1",
-    "audit.metrics=['ua']",
-    "forget.sizes=[0.05]",
-]
-
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Planned, Store]:
-    planned, store = plan(load_study("time-to-unlearn", "smoke", TINY)), Store(tmp_path_factory.mktemp("s"))
+def done(tmp_path_factory: pytest.TempPathFactory, tiny: list[str]) -> tuple[Planned, Store]:
+    planned, store = plan(load_study("time-to-unlearn", "smoke", tiny)), Store(tmp_path_factory.mktemp("s"))
     run_stages([planned.goal], store, workers=1)
     return planned, store
 
