@@ -12,10 +12,20 @@ from torch import Tensor
 from remanence.data.examples import Examples
 from remanence.errors import DataError
 
+_BLOCK = 64
+
 
 def from_pixels(pixels: NDArray[np.uint8]) -> Tensor:
     """Grey levels 0..255 [n, height, width, channels] as float32 [n, channels, height, width] in [0, 1]."""
-    return torch.from_numpy(np.array(pixels.transpose(0, 3, 1, 2), order="C")).float().div_(255)
+    n, height, width, channels = pixels.shape
+    inputs = torch.empty(n, channels, height, width)
+    for start in range(0, n, _BLOCK):  # what is converted is still in the cache when it is divided
+        block = inputs[start : start + _BLOCK]
+        block.copy_(
+            torch.from_numpy(np.ascontiguousarray(pixels[start : start + _BLOCK].transpose(0, 3, 1, 2)))
+        )
+        block.div_(255)
+    return inputs
 
 
 def as_labels(values: NDArray[Any]) -> Tensor:

@@ -10,7 +10,7 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from remanence.display.look import SERIES, look, new_figure, picture_uri
+from remanence.display.look import SERIES, look, new_figure, picture_png, picture_uri
 
 Numbers = NDArray[np.floating[Any]]
 _BINS = 40
@@ -29,12 +29,17 @@ def on_axes(draw: Callable[[Axes], None], axes: Axes | None) -> Axes:
     return new
 
 
-def drawn(draw: Callable[[Axes], None]) -> str:
-    """The same as a data: address; pyplot is left alone."""
+def drawn_png(draw: Callable[[Axes], None]) -> bytes:
+    """The same as a PNG; pyplot is left alone."""
     with look():
         figure = new_figure(5.2, 2.8)
         draw(figure.subplots())
-        return picture_uri(figure)
+        return picture_png(figure)
+
+
+def drawn(draw: Callable[[Axes], None]) -> str:
+    """That as a data: address."""
+    return picture_uri(drawn_png(draw))
 
 
 def draw_norms(axes: Axes, steps: NDArray[np.int64], norms: Numbers, named: Mapping[str, Numbers]) -> None:

@@ -42,9 +42,14 @@ def new_figure(width: float = 7.0, height: float = 3.8) -> Figure:
     return Figure(figsize=(width, height))
 
 
-def picture_uri(figure: Figure) -> str:
-    """The figure as a data: address, so that a notebook that is mailed away still shows it."""
+def picture_png(figure: Figure) -> bytes:
+    """The figure as a PNG, the same bytes each time."""
     buffer = io.BytesIO()
     with look():
         figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return buffer.getvalue()
+
+
+def picture_uri(png: bytes) -> str:
+    """A PNG as a data: address, so that a notebook that is mailed away still shows it."""
+    return "data:image/png;base64," + base64.b64encode(png).decode()

@@ -74,19 +74,46 @@ def _binomial(order: int, rate: float, ratios: Floats) -> Floats:
     k = np.arange(2, order + 1, dtype=np.float64)
     log_weights = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
     log_weights += k * np.log(rate) + (order - k) * np.log1p(-rate)
+    pairs = k * (k - 1) / 2
     flat = ratios.reshape(-1)
     out = np.empty_like(flat)
     rows = max(1, _BLOCK // k.size)
     for start in range(0, flat.size, rows):
-        out[start : start + rows] = _log_sum(flat[start : start + rows], log_weights, k * (k - 1) / 2)
+        block = flat[start : start + rows]
+        with np.errstate(over="ignore"):
+            plain = pairs[-1] * np.square(block) < _PLAIN
+        plain &= bool(k.size <= _FEW and log_weights.min() > -_PLAIN)
+        found = out[start : start + rows]
+        found[plain] = _plain_sum(block[plain], np.exp(log_weights))
+        found[~plain] = _log_sum(block[~plain], log_weights, pairs)
     return out.reshape(ratios.shape)
 
 
 _BLOCK = 1 << 16
 """Terms held at once: what fits the second-level cache."""
+_PLAIN = 600.0
+"""Up to this exponent, and weights of its negative, no term leaves the range of floats, nor does their sum."""
+_FEW = 128
+"""Up to this many terms the rounding of making each of the last stays below 1e-12."""
+
+
+def _plain_sum(ratios: Floats, weights: Floats) -> Floats:
+    """The sum in plain numbers, each e^{ρ² k(k−1)/2} − 1 made of the last: a fifth of the time, no digit lost.
+
+    All terms are positive: with x = e^a − 1 and y = e^b − 1, e^{a+b} − 1 is x + y (1 + x).
+    """
+    step = np.expm1(np.square(ratios))
+    factor, term = step.copy(), step.copy()  # of e^{ρ²(k−1)} and of e^{ρ² k(k−1)/2}, less 1, at k = 2
+    total = weights[0] * term
+    for weight in weights[1:]:
+        factor += step * (1 + factor)
+        term += factor * (1 + term)
+        total += weight * term
+    return np.asarray(np.log1p(total))
 
 
 def _log_sum(ratios: Floats, log_weights: Floats, pairs: Floats) -> Floats:
+    """The same in logarithms, for what floats cannot hold."""
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         exponents = pairs[:, None] * np.square(ratios)
         terms = -np.expm1(-exponents)

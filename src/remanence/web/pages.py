@@ -10,7 +10,8 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.axes import Axes
 
-from remanence.display.axes import drawn
+from remanence.display.axes import drawn_png
+from remanence.display.look import picture_uri
 from remanence.display.tables import human
 
 
@@ -46,7 +47,12 @@ def message(code: int, title: str, text: str, *, link: tuple[str, str] | None = 
     return page("message.html", code, title=title, text=text, link=link)
 
 
+def png(draw: Callable[[Axes], None]) -> bytes:
+    """A drawing."""
+    with _DRAWING:
+        return drawn_png(draw)
+
+
 def picture(draw: Callable[[Axes], None]) -> str:
     """A drawing as a data: address."""
-    with _DRAWING:
-        return drawn(draw)
+    return picture_uri(png(draw))

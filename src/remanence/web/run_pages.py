@@ -12,7 +12,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from remanence.display.axes import draw_norms, draw_scores
 from remanence.errors import RunFolderError
 from remanence.web.gallery import Range, Wish, read_wish, show
-from remanence.web.pages import page, picture
+from remanence.web.pages import page, picture, png
 from remanence.web.scatter import MOST, points
 from remanence.web.shelf import Shelf, Shelved
 
@@ -39,6 +39,12 @@ def add_run_pages(app: FastAPI, shelf: Shelf) -> None:
         x, y = (shelved.scores[name].values for name in (wish.score, wish.against))
         return JSONResponse(points(x, y, shelved.labels, shelved.examples.class_names))
 
+    @app.get("/runs/{number}/spread.png")
+    def spread(number: int, request: Request) -> Response:
+        shelved = shelf.get(number)
+        wish = _wish(shelved, dict(request.query_params))
+        return _picture(_spread(shelved, wish.score))
+
     @app.get("/runs/{number}/examples/{place}")
     def example(number: int, place: int) -> HTMLResponse:
         return _example_page(number, shelf.get(number), place)
@@ -49,9 +55,11 @@ def add_run_pages(app: FastAPI, shelf: Shelf) -> None:
         shelved.check_place(place)
         if not shelved.shows_pictures:
             raise RunFolderError("The examples of this run are no pictures.")
-        return Response(
-            shelved.thumbnail(place), media_type="image/png", headers={"Cache-Control": "private, max-age=60"}
-        )
+        return _picture(shelved.thumbnail(place))
+
+
+def _picture(content: bytes) -> Response:
+    return Response(content, media_type="image/png", headers={"Cache-Control": "private, max-age=60"})
 
 
 def _run_page(number: int, shelved: Shelved) -> HTMLResponse:
@@ -92,7 +100,7 @@ def _examples_page(number: int, shelved: Shelved, query: dict[str, str]) -> HTML
         total=len(shelved.trace.ids),
         drawn=min(MOST, len(shelved.trace.ids)),
         points=f"/runs/{number}/points?" + urlencode({"score": wish.score, "against": wish.against}),
-        spread=_spread(shelved, wish.score),
+        spread=f"/runs/{number}/spread.png?" + urlencode({"score": wish.score}),
         pictures=shelved.shows_pictures,
         cards=[_card(shelved, int(place), values[wish.score][place]) for place in found.places],
         address=lambda page: "?" + urlencode({**query, "page": page}),
@@ -146,9 +154,9 @@ def _norms(shelved: Shelved, place: int | None = None) -> str:
     return picture(lambda axes: draw_norms(axes, trace.steps, trace.norms, named))
 
 
-def _spread(shelved: Shelved, score: str) -> str:
-    """Drawn once a score: it takes longer than all the rest of a page."""
+def _spread(shelved: Shelved, score: str) -> bytes:
+    """Drawn once a score, and by itself: it takes longer than all the rest of a page."""
     if score not in shelved.spreads:
         values = shelved.scores[score].values
-        shelved.spreads[score] = picture(lambda axes: draw_scores(axes, score, values))
+        shelved.spreads[score] = png(lambda axes: draw_scores(axes, score, values))
     return shelved.spreads[score]

@@ -39,7 +39,7 @@ class Shelved:
     """
 
     run: Run
-    spreads: dict[str, str] = field(default_factory=dict)
+    spreads: dict[str, bytes] = field(default_factory=dict)
     ranked: dict[str, NDArray[np.float64]] = field(default_factory=dict)
 
     @cached_property
@@ -58,6 +58,11 @@ class Shelved:
         train, _ = self.run.data()
         same = np.array_equal(train.ids, self.trace.ids)
         return train if same else train.take(self.trace.ids)  # a copy of the data, where it must be
+
+    def read(self) -> None:
+        """Have the data in memory; what is wrong with them is said to whoever asks for them."""
+        with contextlib.suppress(RemanenceError, OSError):
+            self.shows_pictures  # noqa: B018 - reads them
 
     @property
     def is_loaded(self) -> bool:
@@ -138,11 +143,13 @@ class Shelf:
         return self._kept[number][1]
 
     def warm(self) -> None:
-        """Read the first run before anybody asks: its data and scores take longest."""
+        """Read the first run before anybody asks: its data in a thread of their own, and its scores."""
         with contextlib.suppress(RemanenceError, OSError, IndexError):
             shelved = self.get(0)
+            reading = threading.Thread(target=shelved.read, daemon=True)
+            reading.start()
             shelved.percentiles(next(iter(shelved.scores)))
-            shelved.check_place(len(shelved.labels) - 1)
+            reading.join()
 
     def discover(self) -> None:
         """Add the runs that requests have made of those here, and of them."""

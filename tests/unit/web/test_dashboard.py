@@ -145,6 +145,7 @@ def test_one_example_has_a_picture_and_a_history(browser: Browser) -> None:
         ("/runs/0/examples?from=2&to=1", 400),
         ("/runs/0/examples?against=" + MARKUP, 400),
         ("/runs/0/points?score=x", 400),
+        ("/runs/0/spread.png?score=x", 400),
     ],
 )
 def test_wrong_addresses_get_a_clear_page(browser: Browser, address: str, status: int) -> None:
@@ -221,6 +222,16 @@ def test_values_of_both_scores_filter_the_gallery(browser: Browser, made: Path) 
     assert f"{len(x)} examples;" in browser.get(f"/runs/0/examples?{asked}&of=x&against_of=x").text
     found = browser.get("/runs/0/points?score=privacy_loss&against=confidence").json()
     assert len(found["x"]) == len(found["y"]) == len(found["label"]) == len(x)
+
+
+def test_the_picture_of_a_score_comes_by_itself(browser: Browser) -> None:
+    assert "/runs/0/spread.png?score=confidence" in browser.get("/runs/0/examples?score=confidence").text
+    first, again, other = (
+        browser.get(f"/runs/0/spread.png?score={score}").content
+        for score in ("confidence", "confidence", "privacy_loss")
+    )
+    assert Image.open(io.BytesIO(first)).width > 400
+    assert first == again != other
 
 
 def test_scripts_come_from_here_and_nothing_else_does(browser: Browser) -> None:
