@@ -20,6 +20,8 @@ from remanence.gradients.use import square_sum_
 UNFOLDED_BYTES = 2 << 20
 """Unfolded input at a time; more leaves the cache before the product has used it."""
 GRAM_BYTES = 2 << 20
+NARROW = 16
+"""Columns below which a matrix product leaves most of a vector register empty."""
 SHIFT_WORK = 40
 """What shifting and adding one entry of a Gram matrix costs, in multiply-adds of a matrix product."""
 
@@ -60,7 +62,7 @@ def weight_squared_norms(x: Tensor, g: Tensor, window: Window) -> Tensor:
 def weight_squared_norms_and_sum(x: Tensor, g: Tensor, window: Window) -> tuple[Tensor, Tensor]:
     """The squared norms, and the batch's weight gradient [p, c, kernel height, kernel width]."""
     (height, width), c, p = window.kernel, x.shape[3], g.shape[3]
-    blocks = height if window.stride[0] == 1 else 1
+    blocks = height if _by_lines(window, c) else 1
     total = x.new_zeros(blocks, p, height // blocks * width * c)
     norms = _unfolded(x, g, window, total)
     if blocks > 1:
@@ -76,12 +78,8 @@ def prefers_gram(sides_in: Sequence[int], sides_out: Sequence[int], c: int, p: i
 
 
 def _unfolded(x: Tensor, g: Tensor, window: Window, total: Tensor | None = None) -> Tensor:
-    """Built in chunks, squared, forgotten; or first added to `total` [kernel heights, p, rest].
-
-    Unfolding along the width is enough where rows of output and input keep step: the inputs of a lower tap
-    are then the same rows, further down, a view.
-    """
-    lines = window.stride[0] == 1
+    """Built in chunks, squared, forgotten; or first added to `total` [kernel heights, p, rest]."""
+    lines = _by_lines(window, x.shape[3])
     taps = window.kernel[1] if lines else window.kernel[0] * window.kernel[1]
     one = g.shape[1] * g.shape[2] * taps * x.shape[3] * x.element_size()
     step = max(1, UNFOLDED_BYTES // one)
@@ -95,6 +93,15 @@ def _unfolded(x: Tensor, g: Tensor, window: Window, total: Tensor | None = None)
                 total[k] += gradient.sum(0)
         parts.append(sum(square_sum_(gradient) for gradient in built))
     return torch.cat(parts)  # type: ignore[arg-type]
+
+
+def _by_lines(window: Window, c: int) -> bool:
+    """Whether to unfold along the width only, with a product for each tap of the height.
+
+    That is enough where rows of output and input keep step: the inputs of a lower tap are then the same rows,
+    further down, a view. With very few channels the products would be too narrow to pay.
+    """
+    return window.stride[0] == 1 and window.kernel[1] * c >= NARROW
 
 
 def _lines(x: Tensor, height: int, width: int, window: Window) -> list[Tensor]:
