@@ -187,7 +187,7 @@ def share_data(runs: Sequence[Run]) -> None:
     first = runs[0]
     for run in runs[1:]:
         if (run.settings.data, run.settings.data_dir) == (first.settings.data, first.settings.data_dir):
-            run.__dict__["clean"] = first.clean  # where cached_property would put it
+            run.take_data_of(first)
         elif run.clean[0].digest() != first.clean[0].digest():
             raise InputError(
                 f"Runs must be on the same data to be compared; {first.folder.path} is on {first.settings.data}, "

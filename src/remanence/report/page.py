@@ -8,23 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.image import imsave
 from numpy.typing import NDArray
 
-from remanence.report.drawing import human
+from remanence.display.templates import templates_of
 from remanence.storage import atomic
 
-_PAGES = Environment(
-    loader=PackageLoader("remanence.report"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-
-
-_PAGES.filters["human"] = human
+_PAGES = templates_of("remanence.report")
 
 
 def write_html(path: Path, template: str, **values: Any) -> None:

@@ -146,8 +146,9 @@ def create(target: Path, kind: str) -> Iterator[Draft]:
         draft._seal(kind)
 
 
-def open_folder(path: Path, kind: str | None = None) -> Folder:
+def open_folder(path: str | Path, kind: str | None = None) -> Folder:
     """Open a sealed folder; anything else is refused with what was found instead."""
+    path = Path(path)
     try:
         seal = json.loads((path / SEAL).read_text())
         found_kind, found_format, version = seal["remanence"], seal["format"], seal["version"]

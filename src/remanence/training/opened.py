@@ -62,6 +62,10 @@ class Run:
         """The whole data set as it is on disk, training and test."""
         return load_dataset(self.settings.data, self.settings.data_dir)
 
+    def take_data_of(self, other: Run) -> None:
+        """Use what another run on the same data set has loaded."""
+        vars(self)["clean"] = other.clean  # where cached_property keeps it
+
     def data(self) -> tuple[Examples, Examples]:
         """Training examples as this model saw them, without those removed; and the test examples."""
         train, test = self._seen()

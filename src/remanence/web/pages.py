@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.axes import Axes
 
 from remanence.display.axes import drawn_png
 from remanence.display.look import picture_uri
-from remanence.display.tables import human
+from remanence.display.templates import templates_of
 
 
 def lasting(minutes: float) -> str:
@@ -24,14 +23,7 @@ def lasting(minutes: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
-_PAGES = Environment(
-    loader=PackageLoader("remanence.web"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_PAGES.filters["human"] = human
+_PAGES = templates_of("remanence.web")
 _PAGES.filters["lasting"] = lasting
 _DRAWING = threading.Lock()
 """Matplotlib's settings are the process's; one figure is drawn at a time."""
