@@ -39,7 +39,7 @@ def purge(
     run:
         A run made by `remanence forget`.
     look_in:
-        Folders to search; the one that RUN lies in by default.
+        Folders to search; by default the one that RUN lies in, and those that the models before it lie in.
     key:
         The key that signed the evidence.
     yes:

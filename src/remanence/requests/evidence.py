@@ -21,6 +21,7 @@ FILE = "evidence.json"
 PAGE = "evidence.html"
 KIND = "evidence"
 FORMAT = 1
+_NEEDED = ("request", "plan", "actual", "audit", "bounds", "model", "remains", "erased", "made", "signature")
 _FEW = 3
 REVEALS = (
     "This document says something about the examples it is about. The number of steps grows with how strongly an "
@@ -80,7 +81,7 @@ def read_evidence(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} must be an evidence.json; it is not there.")
     try:
         document = json.loads(path.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         raise DataError(
             f"{path} must be an evidence.json; it is not JSON. It was damaged or changed."
         ) from None
@@ -90,6 +91,8 @@ def read_evidence(path: Path) -> dict[str, Any]:
         raise DataError(
             f"{path} is evidence of format {document.get('format')}; this version reads format {FORMAT}."
         )
+    if missing := [name for name in _NEEDED if name not in document]:
+        raise DataError(f"{path} lacks {', '.join(missing)}. It was damaged or changed.")
     return document
 
 

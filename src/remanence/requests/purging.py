@@ -17,7 +17,7 @@ from remanence.requests.evidence import FILE, read_evidence, write_evidence
 from remanence.requests.ledger import past
 from remanence.requests.remains import Remain, remains_of
 from remanence.requests.signing import sealed
-from remanence.storage import atomic, seal_in_place
+from remanence.storage import SEAL, atomic, seal_in_place
 from remanence.storage.lock import exclusive
 from remanence.training import Run, open_run
 from remanence.types import as_ids
@@ -41,9 +41,16 @@ def survey(run: Run, look_in: Sequence[Path]) -> list[Remain]:
         raise InputError(
             f"{run.folder.path} must be made by `remanence forget` to be purged for; no request made it."
         )
-    around = list(look_in) or [run.folder.path.resolve().parent]
+    around = list(look_in) or [run.folder.path.resolve().parent, *_told(run)]
     ids = as_ids(sorted({each for row in past(run) for each in row["ids"]}))
     return remains_of(run, ids, around)
+
+
+def _told(run: Run) -> list[Path]:
+    """Around the models before, as the evidence has them: they need not lie beside the run."""
+    rows = read_evidence(run.folder.path / FILE)["remains"]
+    seals = (Path(row["path"]) for row in rows if row["purge_erases"])
+    return sorted({seal.parent.parent for seal in seals if seal.name == SEAL})
 
 
 def purge(path: Path, look_in: Sequence[Path], *, key: Ed25519PrivateKey | None = None) -> Purged:

@@ -79,6 +79,6 @@ def _is_forget_set(path: Path) -> bool:
         return False
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False  # the other reader says what is wrong, and where
     return isinstance(document, dict) and document.get("remanence") == "forget set"

@@ -57,9 +57,13 @@ def _claims_of(number: int, path: Path, shelved: Shelved | str) -> dict[str, Any
     if isinstance(shelved, str):
         return empty | {"why": shelved}
     try:
-        return empty | {"losses": _losses(shelved), "past": past(shelved.run)}
+        known = empty | {"past": past(shelved.run)}
+    except (RemanenceError, OSError, ValueError, KeyError) as error:
+        return empty | {"why": f"Its ledger cannot be read: {error}"}
+    try:
+        return known | {"losses": _losses(shelved)}
     except RemanenceError as error:
-        return empty | {"why": str(error), "past": past(shelved.run)}
+        return known | {"why": str(error)}
 
 
 def _losses(shelved: Shelved) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Beside a run, RUN-requests/KEY/ holds one request that was started here:
 
-    NAME.csv        the ids, as they came
+    ids/NAME.csv    the ids, as they came
     request.json    what is being done, by which process
     progress.json   how far it is
     log.txt         what the command said
@@ -35,6 +35,7 @@ State = Literal["running", "finished", "stopped"]
 _NOTE = "request.json"
 _PROGRESS = "progress.json"
 _LOG = "log.txt"
+_IDS = "ids"
 _LOCK = ".lock"
 _TAIL = 2000
 
@@ -112,7 +113,6 @@ class Jobs:
             raise RunFolderError(_UNDER_WAY)
         if job.state == "finished":
             raise RunFolderError(_DONE)
-        refuse_second(run, job.out)
         note = {
             "file": asked.file_name,
             "column": asked.column,
@@ -123,11 +123,12 @@ class Jobs:
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
             "forecast": asked.plan.document(ids=False)["forecast"],
         }
-        job.folder.mkdir(parents=True, exist_ok=True)
         with self._lock:
+            _refuse_another(run, job)
+            job.folder.mkdir(parents=True, exist_ok=True)
             handle = acquire(job.folder / _LOCK, _UNDER_WAY)
             try:
-                atomic.write_bytes(job.folder / asked.file_name, asked.content)
+                atomic.write_bytes(job.folder / _IDS / asked.file_name, asked.content)
                 self._launch(job, note, handle)
             finally:
                 os.close(handle)  # the process has its own copy
@@ -140,29 +141,36 @@ class Jobs:
             try:
                 if (job.out / SEAL).exists():
                     raise RunFolderError(_DONE)
-                refuse_second(Path(job.note["run"]), job.out)
+                _refuse_another(Path(job.note["run"]), job)
                 self._launch(job, dict(job.note), handle)
             finally:
                 os.close(handle)
 
     def stop(self, job: Job) -> None:
         """Ask its process to end, as Ctrl-C would; what it has done is kept."""
-        if job.state != "running":
-            raise InputError("This request is not under way; there is nothing to stop.")
-        process = job.note.get("process")
-        if process is None:
-            raise InputError("This request is just being started; try again in a moment.")
-        os.kill(int(process), signal.SIGINT)  # the lock is held, so the number is still its own
+        with self._lock:  # nobody starts or removes it meanwhile
+            if job.state != "running":
+                raise InputError(_NOT_UNDER_WAY)
+            process = job.note.get("process")
+            if process is None:
+                raise InputError("This request is just being started or removed; try again in a moment.")
+            try:
+                os.kill(int(process), signal.SIGINT)  # the lock is held, so the number is still its own
+            except ProcessLookupError:
+                raise InputError(_NOT_UNDER_WAY) from None
 
     def discard(self, job: Job) -> None:
         """Remove one that has stopped before its end: nothing of the run it began from has changed."""
-        handle = acquire(job.folder / _LOCK, _UNDER_WAY)
-        try:
-            if (job.out / SEAL).exists():
-                raise InputError("This request is finished; its run and evidence are kept.")
-            shutil.rmtree(job.folder)
-        finally:
-            os.close(handle)
+        with self._lock:
+            handle = acquire(job.folder / _LOCK, _UNDER_WAY)
+            try:
+                if (job.out / SEAL).exists():
+                    raise InputError("This request is finished; its run and evidence are kept.")
+                # another dashboard must not take the number of the process that has ended for that of a living one
+                _write(job, {name: value for name, value in job.note.items() if name != "process"})
+                shutil.rmtree(job.folder)
+            finally:
+                os.close(handle)
 
     def _launch(self, job: Job, note: dict[str, Any], handle: int) -> None:
         if os.name != "posix":
@@ -186,7 +194,7 @@ class Jobs:
         _write(job, note | {"process": child.pid})
 
     def _command(self, job: Job, note: Mapping[str, Any]) -> list[str]:
-        ids, out = job.folder / note["file"], job.out
+        ids, out = job.folder / _IDS / note["file"], job.out
         command = [sys.executable, "-m", "remanence", "forget", note["run"], f"--ids={ids}", f"--out={out}"]
         command += [f"--column={note['column']}", f"--progress={job.folder / _PROGRESS}"]
         command += [f"--asked-by={note['asked_by']}"] if note["asked_by"] else []
@@ -195,6 +203,16 @@ class Jobs:
         return command
 
 
+def _refuse_another(run: Path, job: Job) -> None:
+    """A run goes one way; a process that was just started may not have said so on disk yet."""
+    if any(other.state == "running" for other in jobs_of(run) if other.folder != job.folder):
+        raise RunFolderError(
+            "Another request is being carried out on this run; wait for it. Nothing was changed."
+        )
+    refuse_second(run, job.out)
+
+
+_NOT_UNDER_WAY = "This request is not under way; there is nothing to stop."
 _UNDER_WAY = (
     "This very request is being carried out already, started from another window. Nothing was changed."
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -11,6 +12,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from remanence.display.axes import draw_forecast
 from remanence.errors import RemanenceError, RunFolderError
 from remanence.requests import read_calibration
+from remanence.training import Run
 from remanence.web.jobs import Jobs
 from remanence.web.pages import message, page, picture
 from remanence.web.plans import Asked, Plans
@@ -73,9 +75,15 @@ def _ask_page(
         missing=_missing(shelved),
         wrong=wrong,
         text=text,
-        some=", ".join(str(each) for each in shelved.run.data()[0].ids[:3].tolist()),
+        some=", ".join(str(each) for each in _some_ids(shelved.run)),
         limit=LIMIT >> 20,
     )
+
+
+def _some_ids(run: Run, wanted: int = 3) -> list[int | str]:
+    """A few ids that can still be asked for."""
+    gone = set(run.removed.tolist())
+    return list(islice((each for each in run.clean[0].ids.tolist() if each not in gone), wanted))
 
 
 def _missing(shelved: Shelved) -> str:
@@ -105,6 +113,7 @@ def _plan_page(number: int, shelved: Shelved, asked: Asked) -> HTMLResponse:
             if each.id in shelved.places
         ],
         pictures=shelved.shows_pictures,
+        version=shelved.version,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Response
@@ -117,6 +118,16 @@ def _facts(number: int, shelf: Shelf, job: Job) -> dict[str, Any]:
     }
 
 
+def _told(path: Path) -> dict[str, Any]:
+    """What a run's evidence says of its request; its own page says what is wrong with one that is damaged."""
+    try:
+        told = read_evidence(path / FILE)
+        note = {"file": told["request"]["name"], "size": told["request"]["size"]}
+        return {"when": told["made"], "note": note}
+    except (RemanenceError, KeyError, TypeError):
+        return {"when": "", "note": {"file": "evidence that cannot be read", "size": 0}}
+
+
 def _all_requests(shelf: Shelf) -> list[dict[str, Any]]:
     """Those started here, and those whose evidence is in one of the runs; the newest first."""
     shelf.discover()
@@ -128,9 +139,5 @@ def _all_requests(shelf: Shelf) -> list[dict[str, Any]]:
     for number, path, shelved in shelf.all():
         if path.resolve() in made_here or isinstance(shelved, str) or not shelved.run.folder.has(FILE):
             continue
-        told = read_evidence(path / FILE)
-        note = {"file": told["request"]["name"], "size": told["request"]["size"]}
-        rows.append(
-            {"when": told["made"], "path": path, "note": note, "state": "finished", "made": number, "key": ""}
-        )
+        rows.append({"path": path, "state": "finished", "made": number, "key": ""} | _told(path))
     return sorted(rows, key=lambda row: str(row["when"]), reverse=True)

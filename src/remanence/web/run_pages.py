@@ -100,8 +100,9 @@ def _examples_page(number: int, shelved: Shelved, query: dict[str, str]) -> HTML
         total=len(shelved.trace.ids),
         drawn=min(MOST, len(shelved.trace.ids)),
         points=f"/runs/{number}/points?" + urlencode({"score": wish.score, "against": wish.against}),
-        spread=f"/runs/{number}/spread.png?" + urlencode({"score": wish.score}),
+        spread=f"/runs/{number}/spread.png?" + urlencode({"score": wish.score, "run": shelved.version}),
         pictures=shelved.shows_pictures,
+        version=shelved.version,
         cards=[_card(shelved, int(place), values[wish.score][place]) for place in found.places],
         address=lambda page: "?" + urlencode({**query, "page": page}),
     )
@@ -143,6 +144,7 @@ def _example_page(number: int, shelved: Shelved, place: int) -> HTMLResponse:
         card=_card(shelved, place, 0.0),
         rows=rows,
         pictures=shelved.shows_pictures,
+        version=shelved.version,
         history=_norms(shelved, place),
         norms=zip(shelved.trace.steps.tolist(), shelved.trace.norms[:, place].tolist(), strict=True),
     )

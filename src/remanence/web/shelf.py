@@ -43,6 +43,11 @@ class Shelved:
     ranked: dict[str, NDArray[np.float64]] = field(default_factory=dict)
 
     @cached_property
+    def version(self) -> str:
+        """Tells this run from any other: part of the addresses of pictures, which browsers keep."""
+        return self.run.folder.digest()[:12]
+
+    @cached_property
     def trace(self) -> NormTrace:
         """What training recorded."""
         return self.run.trace()
@@ -67,7 +72,7 @@ class Shelved:
     @property
     def is_loaded(self) -> bool:
         """Whether its data are in memory."""
-        return "examples" in vars(self)
+        return "examples" in vars(self) or "clean" in vars(self.run)
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:

@@ -48,6 +48,7 @@ def make_app(
     app.add_exception_handler(HTTPException, _nothing_here)
     app.add_exception_handler(RequestValidationError, _nothing_here)
     app.add_exception_handler(OSError, _gone)
+    app.add_exception_handler(Exception, _failed)
     shelf, jobs = Shelf(runs), Jobs(key)
     app.state.shelf = shelf
     add_static_files(app)
@@ -65,7 +66,15 @@ def _refused(request: Request, error: Exception) -> HTMLResponse:
 
 
 def _gone(request: Request, error: Exception) -> HTMLResponse:
-    return message(404, "This cannot be shown", "A file that this page needs has gone, or cannot be read.")
+    if isinstance(error, FileNotFoundError):
+        return message(404, "This cannot be shown", "A file that this page needs has gone.")
+    why = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be read or written"
+    return message(500, "This cannot be done", f"The disk refused: {why}.")
+
+
+def _failed(request: Request, error: Exception) -> HTMLResponse:
+    """A fault of ours, which the terminal tells in full; it is answered outside the guard, so it says nothing more."""
+    return message(500, "Something went wrong", "This is a fault of the dashboard; the terminal says more.")
 
 
 def _nothing_here(request: Request, error: Exception) -> HTMLResponse:

@@ -61,7 +61,7 @@ def harmless(name: str) -> str:
     """A file's name that is only a name, of plain characters, with an ending that says how to read it."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", PurePath(name.replace("\\", "/")).stem).strip("-")
     suffix = PurePath(name).suffix.lower()
-    return (plain[:60] or "request") + (suffix if suffix in SUFFIXES else ".txt")
+    return (plain[:60] or "ids") + (suffix if suffix in SUFFIXES else ".txt")
 
 
 async def _limited(request: Request) -> AsyncGenerator[bytes, None]:

@@ -15,18 +15,20 @@ import pytest
 
 from remanence.cli.main import run as command
 from remanence.data import digits
-from remanence.requests import read_evidence
+from remanence.requests import read_evidence, survey
 from remanence.storage import SEAL
+from remanence.training import open_run
 from remanence.web.jobs import Job, jobs_of
 
 IDS = digits()[0].ids.tolist()
 Visit = Callable[..., Any]
 
 
-def planned(browser: Any, ids: list[int], number: int = 0) -> str:
+def planned(browser: Any, ids: list[int], number: int = 0, file: str = "legal-7.csv") -> str:
     """Plan it; the plan's address."""
-    content = ("id\n" + "".join(f"{each}\n" for each in ids)).encode()
-    answer = browser.post(f"/runs/{number}/plan", file=("legal-7.csv", content))
+    head = "id\n" if file.endswith(".csv") else ""
+    content = (head + "".join(f"{each}\n" for each in ids)).encode()
+    answer = browser.post(f"/runs/{number}/plan", file=(file, content))
     assert answer.status_code == 303, answer.text
     return str(answer.headers["location"])
 
@@ -70,6 +72,8 @@ def test_a_request_from_its_plan_to_its_evidence(run: Path, visit: Visit) -> Non
         assert browser.get(address).status_code == 200, address
     assert "finished" in browser.get("/requests").text
     check_nothing_starts_twice(browser, place, request)
+    erased = {each.path.name for each in survey(open_run(job.out), ()) if each.ours}
+    assert "weights.safetensors" in erased  # of the model before, which does not lie beside the new one
 
 
 def check_evidence(browser: Any, number: int, job: Job) -> None:
@@ -122,6 +126,9 @@ def test_two_browsers_start_the_same_request(run: Path, visit: Visit) -> None:
     refused = elsewhere.post(f"{planned(elsewhere, IDS[100:140])}/start")
     assert refused.status_code == 409
     assert "being carried out already" in refused.text
+    other = elsewhere.post(f"{planned(elsewhere, IDS[200:230])}/start")
+    assert other.status_code == 409  # even before the first has said on disk that it is under way
+    assert "Another request" in other.text
     assert ended(run).state == "finished"
     assert len(jobs_of(run)) == 1
 
@@ -155,9 +162,11 @@ def test_stopped_resumed_and_the_same(run: Path, visit: Visit) -> None:
 
 def test_given_up_makes_room_for_another(run: Path, visit: Visit) -> None:
     browser = visit([run])
-    request = browser.post(f"{planned(browser, IDS[100:140])}/start").headers["location"]
+    place = planned(browser, IDS[100:140], file="log.txt")  # a name that we use ourselves
+    request = browser.post(f"{place}/start").headers["location"]
     browser.post(f"{request}/stop")
     job = ended(run)
+    assert (job.folder / "ids" / "log.txt").read_text().split() == [str(each) for each in IDS[100:140]]
     assert browser.post(f"{request}/discard").headers["location"] == "/requests"
     assert not job.folder.exists()
     assert browser.get(request).status_code == 404
@@ -202,6 +211,15 @@ def test_a_request_of_the_command_line_is_shown(run: Path, visit: Visit, tmp_pat
     assert browser.get("/runs/1/evidence").status_code == 200
     refused = browser.post(f"{planned(browser, IDS[100:140])}/start")
     assert refused.status_code == 409
+    evidence = tmp_path / "new" / "evidence.json"
+    told = json.loads(evidence.read_text())
+    del told["signature"]
+    for damaged in (json.dumps(told), "[" * 100_000, "{}"):
+        evidence.write_text(damaged)
+        assert "evidence that cannot be read" in browser.get("/requests").text
+        answer = browser.get("/runs/1/evidence")
+        assert answer.status_code == 400
+        assert "evidence.json" in answer.text
 
 
 def test_signed_with_the_dashboards_key(run: Path, visit: Visit, tmp_path: Path) -> None:
