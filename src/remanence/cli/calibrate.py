@@ -41,7 +41,7 @@ def calibrate(
 
     Each reference model is trained without a part of the data, so that for any example there are models that never saw
     it. Then forget sets from easy to hard are unlearned until they look as those models say, and the law of the theory,
-    k = A ln(B P + C), is fitted to the steps that it took. Costs about as much as training the run `--models` times.
+    k = A ln(B P + C), is fitted to the steps that it took. Costs somewhat more than training the run `--models` times.
     Killed, the same command goes on. Leaves RUN/calibration.
 
     Example:

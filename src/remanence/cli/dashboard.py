@@ -16,6 +16,7 @@ app = App(name="dashboard")
 def dashboard(
     *runs: Path,
     store: Path | None = None,
+    data_dir: Path | None = None,
     certificates: Annotated[list[Path] | None, Parameter(consume_multiple=True, negative="")] = None,
     key: Path | None = None,
     port: int = 8642,
@@ -37,6 +38,8 @@ def dashboard(
         Run folders.
     store:
         Of studies, whose stages and figures are to be shown.
+    data_dir:
+        Where the data of the studies lie, if not in $REMANENCE_DATA: their stages are told by it.
     certificates:
         Files that `remanence certify --json` printed.
     key:
@@ -44,8 +47,12 @@ def dashboard(
     port:
         Where to listen; the next free one when it is in use.
     """
+    import os
+
     from remanence.web.serving import serve
 
+    if data_dir is not None:
+        os.environ["REMANENCE_DATA"] = str(data_dir.expanduser().resolve())
     serve(
         runs,
         port,

@@ -76,9 +76,13 @@ class Studies:
         """Whether a study is being computed at this moment."""
         return is_held(self.root / ".lock")
 
+    def there(self) -> set[str]:
+        """The keys of all finished stages."""
+        return {path.parent.name for path in self.root.glob(f"*/{SEAL}")}
+
     def all(self) -> list[Seen]:
-        """Every study of which something is there."""
-        there = {path.parent.name for path in self.root.glob(f"*/{SEAL}")}
+        """Every study of which something is there, as far as it can be told: its data must be here too."""
+        there = self.there()
         entries = Ledger(self.root).entries()
         found = [self._planned(each, there, entries) for each in _plans()]
         known = {each.key for each in found}
@@ -148,6 +152,6 @@ def _plans() -> tuple[Planned, ...]:
         for preset in presets_of(path):
             try:
                 found.append(plan(load_study(str(path), preset)))
-            except RemanenceError:  # what cannot be planned here has no artifacts here either
+            except RemanenceError:  # its data are not here, so its stages have no names
                 continue
     return tuple(found)

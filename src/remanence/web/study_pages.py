@@ -36,8 +36,13 @@ def add_study_pages(app: FastAPI, store: Path | None) -> None:
 
 def _list(studies: Studies | None) -> dict[str, object]:
     if studies is None:
-        return {"store": None, "running": False, "studies": []}
-    return {"store": studies.root, "running": studies.running(), "studies": studies.all()}
+        return {"store": None, "running": False, "studies": [], "stages": 0}
+    return {
+        "store": studies.root,
+        "running": studies.running(),
+        "studies": studies.all(),
+        "stages": len(studies.there()),
+    }
 
 
 def _known(studies: Studies | None) -> Studies:

@@ -1,5 +1,6 @@
 """Studies in the dashboard: stages, figures and verdicts of a store that is looked at and never changed."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,16 @@ def test_a_study_under_way_is_said_to_be(store: Path, visit: Visit) -> None:
         page = visit([], store=store).get("/studies/progress").text
     assert "being computed" in page
     assert "every 2s" in page
+
+
+def test_stages_of_studies_that_cannot_be_told_are_counted(store: Path, visit: Visit, tmp_path: Path) -> None:
+    empty = visit([], store=tmp_path).get("/studies").text
+    assert "The store is empty" in empty
+    [score] = store.glob("score-*")
+    shutil.copytree(score, tmp_path / score.name)
+    page = visit([], store=tmp_path).get("/studies").text
+    assert "holds 1 stage of studies that cannot be told here" in page
+    assert "empty" not in page
 
 
 def test_figures_tables_and_verdicts(store: Path, own: Planned, visit: Visit) -> None:
