@@ -8,9 +8,8 @@ from typing import Any
 
 from remanence.data import Examples
 from remanence.errors import InputError
-from remanence.forgetting import BAND_NAMES
 from remanence.study.material import data_params, load_examples
-from remanence.study.settings import Study, plain
+from remanence.study.settings import BANDS, Study, plain
 from remanence.study.stages import Stage
 from remanence.study.stages_of_choice import FORGET, RANKS, SCORE
 from remanence.study.stages_of_groups import GRAMS, GROUP
@@ -80,14 +79,13 @@ class Graph:
         return count
 
     def bands(self, size: float) -> list[Choice]:
-        """The five bands of the privacy loss; the outer two are also the easiest and the hardest so many."""
+        """The bands of the privacy loss; the outer two of the five are the easiest and the hardest so many."""
         count, n = self.size(size), len(self.examples[0])
         if count > n // 5:
             raise InputError(
                 f"Five bands of {count} examples must fit into the {n} training examples; take at most {n // 5}."
             )
-        ways = ["easiest", *BAND_NAMES[1:-1], "hardest"]
-        return [Choice(way, count) for way in ways]
+        return [Choice(way, count) for way in BANDS if way in self.study.forget.bands]
 
     def train(self, seed: int) -> Stage:
         """A training run with its trace."""

@@ -7,10 +7,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from remanence.errors import InputError, UnknownNameError
+from remanence.forgetting import BAND_NAMES
 from remanence.study.reading import read_into
 from remanence.training import Recipe
 from remanence.training.placement import Placement
 from remanence.types import check_positive
+
+BANDS = ("easiest", *BAND_NAMES[1:-1], "hardest")
 
 
 @dataclass(frozen=True)
@@ -64,19 +67,24 @@ class ScoreSettings:
 
 @dataclass(frozen=True)
 class ForgetSettings:
-    """Which forget sets: five bands of the privacy loss, of each size.
+    """Which forget sets: bands of the privacy loss, of each size.
 
     Args:
         sizes: examples a set; below 1, a share of the training examples.
+        bands: which of the five.
         seed: the training run whose scores choose the sets.
     """
 
     sizes: tuple[float, ...] = (0.1,)
+    bands: tuple[str, ...] = BANDS
     seed: int = 0
 
     def __post_init__(self) -> None:
         for size in self.sizes:
             check_positive("sizes", size)
+        for band in self.bands:
+            if band not in BANDS:
+                raise UnknownNameError("band", band, BANDS)
 
 
 @dataclass(frozen=True)
