@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -98,9 +99,12 @@ def proxies_figure(
         axes = figure.subplots()
         groups = np.array_split(np.argsort(losses, kind="stable"), min(bins, len(losses)))
         centres = [losses[group].mean() for group in groups]
-        for (name, values), colour, marker in zip(proxies.items(), SERIES, "osD^v", strict=True):
+        for (name, values), colour, marker in zip(
+            proxies.items(), cycle(SERIES), cycle("osD^v"), strict=False
+        ):
             scaled = values / values.max() if values.max() > 0 else values
-            label = f"{name.replace('_', ' ')} (ρ = {agreement[name]:.2f})"
+            known = f"ρ = {agreement[name]:.2f}" if name in agreement else "ρ undefined"
+            label = f"{name.replace('_', ' ')} ({known})"
             axes.plot(
                 centres,
                 [scaled[group].mean() for group in groups],

@@ -140,12 +140,14 @@ def lines_figure(lines: Mapping[str, Mapping[str, Sequence[float]]], quantity: s
         axes = figure.subplots()
         for i, (name, places) in enumerate(lines.items()):
             colour, marker = SERIES[(2 * i) % len(SERIES)], _MARKERS[i]
-            means = [float(np.mean(each)) for each in places.values()]
+            means = [float(np.mean(each)) if each else np.nan for each in places.values()]
             axes.plot(range(len(places)), means, marker + "-", color=colour, label=name)
             for x, each in enumerate(places.values()):
                 axes.plot([x] * len(each), each, marker, color=colour, ms=4, alpha=0.4)
             axes.set_xticks(range(len(places)), list(places), fontsize=9)
-        lowest = min(min(each) for places in lines.values() for each in places.values())
+        lowest = min(
+            (value for places in lines.values() for each in places.values() for value in each), default=1
+        )
         axes.set_ylim(min(0.9, lowest - 0.05), 1.02)
         axes.set_ylabel(quantity)
         axes.set_xlabel("assumed σ of the two rankings compared")
@@ -164,7 +166,7 @@ def group_figure(losses: Sequence[float], forms: Mapping[str, Sequence[Sequence[
                 continue
             places = [loss for loss, _ in known]
             means = np.array([np.mean(values) for _, values in known])
-            spreads = np.array([np.std(values) for _, values in known])
+            spreads = np.array([_sd(values) for _, values in known])
             colour, marker = SERIES[(2 * i) % len(SERIES)], _MARKERS[i]
             axes.plot(places, means, marker + "-", color=colour, label=name)
             low = np.maximum(means - spreads, means * 1e-3)
@@ -186,9 +188,11 @@ def barriers_figure(
         axes = figure.subplots(1, len(subsets), squeeze=False)[0]
         for panel, (subset, kinds) in zip(axes, subsets.items(), strict=True):
             for i, (kind, each) in enumerate(kinds.items()):
+                if not any(each):  # a single oracle has none to be compared with
+                    continue
                 colour, marker = SERIES[(4 - 2 * i) % len(SERIES)], _MARKERS[i]
                 means = [float(np.mean(values)) for values in each]
-                spreads = [float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for values in each]
+                spreads = [_sd(values) for values in each]
                 panel.errorbar(
                     losses, means, spreads, color=colour, marker=marker, capsize=3, lw=1.4, label=names[kind]
                 )
@@ -214,6 +218,11 @@ def pictures_figure(rows: Mapping[str, Sequence[tuple[NDArray[np.floating[Any]],
                 place.imshow(np.clip(shown, 0, 1), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest")
                 place.set_title(f"{name}\n{label}" if i == 0 else f"\n{label}", fontsize=7, loc="left")
         return figure
+
+
+def _sd(values: Sequence[float]) -> float:
+    """Sample standard deviation; no bar for a single value."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def _log_axis(axes: Axes) -> None:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 from remanence.audit.gus import BEYOND
 from remanence.storage import Folder
+from remanence.study.correlations import spearman
+from remanence.study.gaps import Gap, gap, longer_on_average, shown, spread
 from remanence.study.graph import Choice, Graph
 from remanence.study.results import Agreement, Parts, Role, Verdict, Wanted
 from remanence.study.stages_of_unlearning import values
 from remanence.trials import Duration, time_to_unlearn
 
 RULE = (
-    "agrees when the hardest set takes longer than the easiest with every seed and the rank correlation of time and "
-    "loss, averaged over seeds, is at least 0.5; disagrees when the hardest takes no longer on average or the "
-    "correlation is not positive; undecided otherwise, and where all times are equal"
+    "agrees when the hardest set takes longer than the easiest with every seed that tells and the rank correlation of "
+    "time and loss, averaged over seeds, is at least 0.5; disagrees when the hardest takes no longer on average or the "
+    "correlation is not positive; undecided otherwise, where all times are equal, and where not more than half of the "
+    "seeds tell. Which of two times is longer is known only if the shorter one was reached"
 )
 
 
@@ -104,39 +106,53 @@ def _duration(
 
 def rising(runs: Sequence[Timed], claim: str) -> Verdict:
     """Whether times grow with the mean privacy loss of the forget set, seed by seed."""
-    by_seed: dict[int, list[Timed]] = {}
-    for run in runs:
-        by_seed.setdefault(run.role["seed"], []).append(run)
-    correlations, gaps = [], []
-    for each in by_seed.values():
-        ordered = sorted(each, key=lambda run: run.loss)
-        correlations.append(spearman([run.loss for run in ordered], [run.duration.value for run in ordered]))
-        gaps.append(ordered[-1].duration.value - ordered[0].duration.value)
+    by_seed = ordered_by_loss(runs)
+    correlations = [_correlation(each) for each in by_seed]
     known = [each for each in correlations if each is not None]
+    gaps = [each for each in hardest_minus_easiest(runs) if each is not None]
     censored = sum(not run.duration.reached for run in runs)
     saw = (
-        f"hardest minus easiest {spread(gaps)} epochs, Spearman {spread(known) if known else 'undefined'} over "
-        f"{len(by_seed)} seeds; {censored} of {len(runs)} runs had not got there by the end"
+        f"hardest minus easiest {shown(gaps)} epochs (told by {len(gaps)} of {len(by_seed)} seeds), Spearman "
+        f"{spread(known) if known else 'undefined'}; {censored} of {len(runs)} runs had not got there by the end"
     )
-    return Verdict(claim, saw, _rises(known, gaps), RULE)
+    tells = 2 * len(gaps) > len(by_seed)
+    return Verdict(claim, saw, _rises(known, gaps) if tells else "undecided", RULE)
 
 
-def _rises(correlations: Sequence[float], gaps: Sequence[float]) -> Agreement:
+def ordered_by_loss(runs: Iterable[Timed]) -> list[list[Timed]]:
+    """The runs of each seed, those of the easiest forget set first."""
+    by_seed: dict[int, list[Timed]] = {}
+    for run in sorted(runs, key=lambda run: run.loss):
+        by_seed.setdefault(run.role["seed"], []).append(run)
+    return list(by_seed.values())
+
+
+def hardest_minus_easiest(runs: Iterable[Timed]) -> list[Gap | None]:
+    """How much longer the hardest set took than the easiest, with each seed; none where that is not known."""
+    return [gap(each[-1].duration, each[0].duration) for each in ordered_by_loss(runs)]
+
+
+def _correlation(runs: Sequence[Timed]) -> float | None:
+    """Of time and loss. A run that had not got there counts if it was watched longer than any other took.
+
+    A run that diverged early is not known to be long or short. With fewer than three others nothing is said.
+    """
+    longest = max((run.duration.value for run in runs if run.duration.reached), default=0.0)
+    ranked = [run for run in runs if run.duration.reached or run.duration.value > longest]
+    if len(ranked) < 3:
+        return None
+    return spearman([run.loss for run in ranked], [_rank_value(run) for run in ranked])
+
+
+def _rank_value(run: Timed) -> float:
+    """All that had not got there are equally long, for all that is known."""
+    return run.duration.value if run.duration.reached else float("inf")
+
+
+def _rises(correlations: Sequence[float], gaps: Sequence[Gap]) -> Agreement:
     if not correlations:
         return "undecided"
-    if np.mean(gaps) <= 0 or np.mean(correlations) <= 0:
+    if longer_on_average(gaps) is False or np.mean(correlations) <= 0:
         return "disagrees"
-    return "agrees" if min(gaps) > 0 and np.mean(correlations) >= 0.5 else "undecided"
-
-
-def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Rank correlation; none where one side is constant."""
-    if len(set(a)) < 2 or len(set(b)) < 2:
-        return None
-    return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
-
-
-def spread(values_: Sequence[float]) -> str:
-    """Mean ± sample standard deviation."""
-    sd = float(np.std(values_, ddof=1)) if len(values_) > 1 else 0.0
-    return f"{np.mean(values_):.2f} ± {sd:.2f}"
+    longer = all(each.value > 0 for each in gaps)
+    return "agrees" if longer and np.mean(correlations) >= 0.5 else "undecided"

@@ -37,13 +37,13 @@ class FigureKind:
 
 
 FIGURES: dict[str, FigureKind] = {
-    "times": FigureKind(times.wanted, times.make),
-    "sizes": FigureKind(sizes.wanted, sizes.make),
-    "curves": FigureKind(curves.wanted, curves.make),
-    "hardest": FigureKind(hardest.wanted, hardest.make),
-    "proxies": FigureKind(proxies.wanted, proxies.make),
-    "rankings": FigureKind(rankings.wanted, rankings.make),
+    "times": FigureKind(times.wanted, times.make, version=2),
+    "sizes": FigureKind(sizes.wanted, sizes.make, version=2),
+    "curves": FigureKind(curves.wanted, curves.make, version=2),
+    "hardest": FigureKind(hardest.wanted, hardest.make, version=2),
+    "proxies": FigureKind(proxies.wanted, proxies.make, version=2),
+    "rankings": FigureKind(rankings.wanted, rankings.make, version=2),
     "pictures": FigureKind(pictures.wanted, pictures.make),
-    "barriers": FigureKind(barriers.wanted, barriers.make),
-    "group": FigureKind(group_loss.wanted, group_loss.make),
+    "barriers": FigureKind(barriers.wanted, barriers.make, version=2),
+    "group": FigureKind(group_loss.wanted, group_loss.make, version=2),
 }

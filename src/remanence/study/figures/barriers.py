@@ -10,7 +10,8 @@ import numpy as np
 
 from remanence.report import human
 from remanence.report.study_figures import barriers_figure
-from remanence.study.durations import spearman, spread
+from remanence.study.correlations import correlates, shown, spearman
+from remanence.study.gaps import spread
 from remanence.study.graph import Graph
 from remanence.study.results import Agreement, Parts, Result, Table, Verdict, Wanted
 
@@ -77,32 +78,46 @@ def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
 def _verdicts(
     subset: str, found: Mapping[str, Sequence[Sequence[float]]], losses: Sequence[float]
 ) -> list[Verdict]:
-    before, after, base = (np.concatenate([np.asarray(each) for each in found[kind]]) for kind in KINDS)
-    same = abs(after.mean() - base.mean()) <= 2 * max(base.std(ddof=1), 1e-12)
-    means = [float(np.mean(each)) for each in found["before"]]
-    grows = spearman(losses, means)
-    lower: Agreement = "agrees" if after.mean() < before.mean() else "disagrees"
-    rising: Agreement = "agrees" if (grows or 0) >= 0.5 else "disagrees" if (grows or 0) <= 0 else "undecided"
+    before, after, base = ([value for each in found[kind] for value in each] for kind in KINDS)
+    grows = spearman(losses, [float(np.mean(each)) for each in found["before"]])
+    falls = (np.asarray(found["before"]) - np.asarray(found["after"])).mean(axis=0).tolist()
     return [
         Verdict(
             f"After unlearning the barrier to an oracle is what it is between oracles ({subset}).",
-            f"after {spread(after.tolist())}, between oracles {spread(base.tolist())}",
-            "agrees" if same else "disagrees",
-            "agrees when the means differ by at most two standard deviations of the oracles' barriers",
+            f"after {spread(after)}, between oracles {spread(base)}",
+            _alike(after, base),
+            "agrees when the means differ by at most two standard deviations of the oracles' barriers; undecided where "
+            "there are too few oracles for that",
         ),
         Verdict(
             f"Unlearning lowers the barrier ({subset}).",
-            f"before {spread(before.tolist())}, after {spread(after.tolist())}",
-            lower,
-            "agrees when the mean is lower after than before",
+            f"before {spread(before)}, after {spread(after)}; lower by {spread(falls)} over seeds",
+            _lowers(falls),
+            "agrees when the mean over forget sets is lower after than before by more than its spread over seeds, "
+            "disagrees when it is higher by as much; undecided otherwise, and with one seed",
         ),
         Verdict(
             f"Before unlearning, harder forget sets have larger barriers ({subset}).",
-            f"Spearman of mean barrier and mean privacy loss {'undefined' if grows is None else f'{grows:.2f}'}",
-            rising,
+            f"Spearman of mean barrier and mean privacy loss {shown(grows)}",
+            correlates(grows, 0.5),
             "agrees when Spearman is at least 0.5, disagrees when it is not positive",
         ),
     ]
+
+
+def _alike(after: Sequence[float], base: Sequence[float]) -> Agreement:
+    if len(base) < 2:
+        return "undecided"
+    near = 2 * max(float(np.std(base, ddof=1)), 1e-12)
+    return "agrees" if abs(np.mean(after) - np.mean(base)) <= near else "disagrees"
+
+
+def _lowers(falls: Sequence[float]) -> Agreement:
+    """By how much the barriers fell, a number a seed."""
+    if len(falls) < 2:
+        return "undecided"
+    mean, usual = float(np.mean(falls)), float(np.std(falls, ddof=1))
+    return "agrees" if mean > usual else "disagrees" if mean < -usual else "undecided"
 
 
 def _table(

@@ -9,9 +9,9 @@ import numpy as np
 
 from remanence.report import human
 from remanence.report.study_figures import group_figure
-from remanence.study.durations import spearman
+from remanence.study.correlations import correlates, shown, spearman
 from remanence.study.graph import Graph
-from remanence.study.results import Agreement, Parts, Result, Table, Verdict, Wanted
+from remanence.study.results import Parts, Result, Table, Verdict, Wanted
 
 _FORMS = {
     "independent": "independent batches (the paper)",
@@ -31,8 +31,9 @@ def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
     """A line a form, its spread over estimates shaded; at the first noise level."""
     losses = [folder.document("forget_set")["mean_privacy_loss"] for _, folder in parts.all("forget")]
     names = parts.values("forget", "set")
-    rows = parts.one("group").rows("losses")
-    sigma = rows[0]["sigma"]
+    group = parts.one("group")
+    rows, asked = group.rows("losses"), group.config()["params"]
+    sigma = asked["sigmas"][0]
     found = {
         form: [
             [row["value"] for row in rows if (row["form"], row["set"], row["sigma"]) == (form, i, sigma)]
@@ -40,67 +41,82 @@ def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
         ]
         for form in _FORMS
     }
+    # only finite estimates are stored: how many were infinite is what is missing
+    estimates = {form: 1 if form == "upper" else asked["estimates"] for form in _FORMS}
+    infinite = {form: [estimates[form] - len(each) for each in sets] for form, sets in found.items()}
     return Result(
-        numbers={"mean_privacy_loss": losses, "sigma": sigma, "group_loss": found},
+        numbers={"mean_privacy_loss": losses, "sigma": sigma, "group_loss": found, "infinite": infinite},
         figures={"group": group_figure(losses, {_FORMS[form]: each for form, each in found.items()})},
-        verdicts=[_blind(found["independent"], losses), _sees(found["coupled"], losses)],
-        tables={"Group loss": _table(names, losses, found)},
+        verdicts=[
+            _blind(found["independent"], infinite["independent"], losses),
+            _sees(found["coupled"], infinite["coupled"], losses),
+        ],
+        tables={"Group loss": _table(names, losses, found, infinite)},
         measurements=[{**row, "set": names[row["set"]]} for row in rows],
     )
 
 
-def _blind(found: Sequence[Sequence[float]], losses: Sequence[float]) -> Verdict:
+def _blind(found: Sequence[Sequence[float]], infinite: Sequence[int], losses: Sequence[float]) -> Verdict:
+    claim = "The group bound of the paper does not tell forget sets of different difficulty apart."
+    rule = (
+        "disagrees when it follows the mean privacy loss (Spearman at least 0.9) by more than a factor of 2; undecided "
+        "where one is infinite"
+    )
+    if any(infinite):
+        return Verdict(claim, _of_them(found, infinite), "undecided", rule)
     means = [float(np.mean(each)) for each in found]
     ratio = max(means) / max(min(means), 1e-300)
-    within = float(np.mean([np.std(each) for each in found]))
+    within = float(np.mean([_sd(each) for each in found]))
     correlation = spearman(losses, means)
     follows = correlation is not None and correlation >= 0.9 and ratio > 2
-    agreement: Agreement = "disagrees" if follows else "agrees"
     return Verdict(
-        "The group bound of the paper does not tell forget sets of different difficulty apart.",
+        claim,
         f"its means differ by a factor of {ratio:.2g} across the bands (spread over estimates {human(within)}), "
-        f"Spearman with the mean privacy loss {_shown(correlation)}",
-        agreement,
-        "disagrees when it follows the mean privacy loss (Spearman at least 0.9) by more than a factor of 2",
+        f"Spearman with the mean privacy loss {shown(correlation)}",
+        "disagrees" if follows else "agrees",
+        rule,
     )
 
 
-def _sees(found: Sequence[Sequence[float]], losses: Sequence[float]) -> Verdict:
+def _sees(found: Sequence[Sequence[float]], infinite: Sequence[int], losses: Sequence[float]) -> Verdict:
+    claim = "Not in the paper: with coupled batches the group loss follows the difficulty of the set."
+    rule = "agrees when Spearman is at least 0.9, disagrees when it is not positive; undecided where one is infinite"
+    if any(infinite):
+        return Verdict(claim, _of_them(found, infinite), "undecided", rule)
     means = [float(np.mean(each)) for each in found]
     correlation = spearman(losses, means)
-    agreement: Agreement = (
-        "agrees"
-        if correlation is not None and correlation >= 0.9
-        else "disagrees"
-        if (correlation or 0) <= 0
-        else "undecided"
-    )
     return Verdict(
-        "Not in the paper: with coupled batches the group loss follows the difficulty of the set.",
-        f"Spearman with the mean privacy loss {_shown(correlation)}; from {human(means[0])} to {human(means[-1])}",
-        agreement,
-        "agrees when Spearman is at least 0.9, disagrees when it is not positive",
+        claim,
+        f"Spearman with the mean privacy loss {shown(correlation)}; from {human(means[0])} to {human(means[-1])}",
+        correlates(correlation, 0.9),
+        rule,
     )
 
 
-def _shown(correlation: float | None) -> str:
-    return "undefined" if correlation is None else f"{correlation:.2f}"
+def _of_them(found: Sequence[Sequence[float]], infinite: Sequence[int]) -> str:
+    return f"{sum(infinite)} of {sum(map(len, found)) + sum(infinite)} estimates are infinite"
+
+
+def _sd(values: Sequence[float]) -> float:
+    """Sample standard deviation; of a single value, none to speak of."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def _table(
-    names: Sequence[str], losses: Sequence[float], found: Mapping[str, Sequence[Sequence[float]]]
+    names: Sequence[str],
+    losses: Sequence[float],
+    found: Mapping[str, Sequence[Sequence[float]]],
+    infinite: Mapping[str, Sequence[int]],
 ) -> Table:
     rows = tuple(
-        (
-            name,
-            human(losses[i]),
-            *(
-                f"{human(float(np.mean(each[i])))} ± {human(float(np.std(each[i])))}"
-                if each[i]
-                else "infinite"
-                for each in found.values()
-            ),
-        )
+        (name, human(losses[i]), *(_cell(found[form][i], infinite[form][i]) for form in _FORMS))
         for i, name in enumerate(names)
     )
     return Table(("forget set", "mean privacy loss", *_FORMS.values()), rows)
+
+
+def _cell(values: Sequence[float], infinite: int) -> str:
+    if not values:
+        return "infinite"
+    mean = human(float(np.mean(values))) + (f" ± {human(_sd(values))}" if len(values) > 1 else "")
+    return f"{mean} ({infinite} of {len(values) + infinite} infinite)" if infinite else mean

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from remanence.report.study_figures import bars_figure
-from remanence.study.durations import Timed, spread, timed, wanted_times
+from remanence.study.durations import Timed, timed, wanted_times
+from remanence.study.gaps import Gap, gap, longer_on_average, spread_of_times
 from remanence.study.graph import Choice, Graph
 from remanence.study.results import Agreement, Parts, Result, Table, Verdict, Wanted
-from remanence.trials import summarize
 
 OURS = "privacy_loss"
 _RULE = (
-    "agrees when the mean time is longest for the privacy loss and it is longer than each other score's with most "
-    "seeds; disagrees when another score's set takes longer with most seeds; undecided otherwise"
+    "agrees when with most seeds, and on average over those that tell, the set by privacy loss takes longer than by "
+    "each other score; disagrees when another score's set takes longer with most seeds; undecided otherwise. Which "
+    "of two times is longer is known only if the shorter one was reached"
 )
 
 
@@ -68,23 +69,34 @@ def _of(runs: Sequence[Timed], metric: str, size: int, score: str) -> list[Timed
 
 def _verdict(runs: Sequence[Timed], metric: str, size: int, scores: Sequence[str]) -> Verdict:
     times = {
-        score: {run.role["seed"]: run.duration.value for run in _of(runs, metric, size, score)}
-        for score in scores
+        score: {run.role["seed"]: run.duration for run in _of(runs, metric, size, score)} for score in scores
     }
-    ours, others = times[OURS], {score: each for score, each in times.items() if score != OURS}
-    longer = {score: np.mean([ours[seed] > each[seed] for seed in each]) for score, each in others.items()}
-    shorter = {score: np.mean([ours[seed] < each[seed] for seed in each]) for score, each in others.items()}
-    mean = {score: float(np.mean(list(each.values()))) for score, each in times.items()}
+    ours = times[OURS]
+    others = [
+        [gap(ours[seed], each[seed]) for seed in each] for score, each in times.items() if score != OURS
+    ]
     agreement: Agreement = "undecided"
-    if others and mean[OURS] == max(mean.values()) and min(longer.values()) > 0.5:
+    if others and all(_longer(each) for each in others):
         agreement = "agrees"
-    elif others and max(shorter.values()) > 0.5:
+    elif any(_share(each, longer=False) > 0.5 for each in others):
         agreement = "disagrees"
     saw = "; ".join(
-        f"{score.replace('_', ' ')} {spread(list(each.values()))}" for score, each in times.items()
+        f"{score.replace('_', ' ')} {spread_of_times(list(each.values()))}" for score, each in times.items()
     )
     claim = f"The {size} hardest by privacy loss take longer to unlearn than by other scores, by {metric.upper()}."
     return Verdict(claim, f"epochs: {saw}", agreement, _RULE)
+
+
+def _longer(gaps: Sequence[Gap | None]) -> bool:
+    told = [each for each in gaps if each is not None]
+    return _share(gaps, longer=True) > 0.5 and longer_on_average(told) is True
+
+
+def _share(gaps: Sequence[Gap | None], *, longer: bool) -> float:
+    """Of all seeds, those with which ours is known to be longer, or shorter."""
+    return float(
+        np.mean([each is not None and (each.value > 0 if longer else each.value < 0) for each in gaps])
+    )
 
 
 def _table(
@@ -94,15 +106,14 @@ def _table(
     for metric in metrics:
         for size in sizes:
             for score in scores:
-                found = summarize([run.duration for run in _of(runs, metric, size, score)])
-                bound = "≥ " if found.reached < found.seeds else ""
+                found = [run.duration for run in _of(runs, metric, size, score)]
                 rows.append(
                     (
                         metric.upper(),
                         str(size),
                         score.replace("_", " "),
-                        f"{bound}{found.mean:.2f} ± {found.sd:.2f}",
-                        f"{found.reached} of {found.seeds}",
+                        spread_of_times(found),
+                        f"{sum(each.reached for each in found)} of {len(found)}",
                     )
                 )
     return Table(("metric", "size", "score", "epochs", "seeds that got there"), tuple(rows))

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from remanence.report import proxies_figure
 from remanence.scores import PROXIES
-from remanence.study.durations import spearman, spread
+from remanence.study.correlations import Correlations, correlates, mean_of, shown, spearman
 from remanence.study.graph import Graph
-from remanence.study.results import Agreement, Parts, Result, Table, Verdict, Wanted
+from remanence.study.results import Parts, Result, Table, Verdict, Wanted
 
 _STRONG = 0.5
 _BEST = "gradient_norm_mean"
@@ -27,18 +25,16 @@ def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
     tables = {role["seed"]: folder.tensors("scores") for role, folder in parts.all("score")}
     names = tuple(settings["score"]["proxies"]) or PROXIES
     found = {
-        name: [
-            spearman(each["privacy_loss"].tolist(), each[name].tolist()) or 0.0 for each in tables.values()
-        ]
+        name: [spearman(each["privacy_loss"].tolist(), each[name].tolist()) for each in tables.values()]
         for name in names
     }
     first = next(iter(tables.values()))
     drawn = proxies_figure(
         first["privacy_loss"],
         {name: first[name] for name in names},
-        {name: float(np.mean(each)) for name, each in found.items()},
+        {name: mean for name, each in found.items() if (mean := mean_of(each)) is not None},
     )
-    rows = tuple((name.replace("_", " "), spread(each)) for name, each in found.items())
+    rows = tuple((name.replace("_", " "), shown(*each)) for name, each in found.items())
     return Result(
         numbers={"spearman": found},
         figures={"proxies": drawn},
@@ -52,32 +48,33 @@ def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
     )
 
 
-def _all_correlate(found: Mapping[str, list[float]]) -> Verdict:
-    means = {name: float(np.mean(each)) for name, each in found.items()}
-    weakest = min(means, key=means.__getitem__)
-    agreement: Agreement = (
-        "agrees" if means[weakest] >= _STRONG else "disagrees" if means[weakest] <= 0 else "undecided"
-    )
+def _all_correlate(found: Mapping[str, Correlations]) -> Verdict:
+    means = {name: mean for name, each in found.items() if (mean := mean_of(each)) is not None}
+    weakest = min(means, key=means.__getitem__, default=None)
+    undefined = [name.replace("_", " ") for name in found if name not in means]
     return Verdict(
         "All proxies correlate strongly with the privacy loss.",
-        f"the weakest is {weakest.replace('_', ' ')}, Spearman {spread(found[weakest])}",
-        agreement,
-        f"agrees when every mean Spearman correlation is at least {_STRONG}; disagrees when one is not positive",
+        f"undefined for {', '.join(undefined)}"
+        if undefined or weakest is None
+        else f"the weakest is {weakest.replace('_', ' ')}, Spearman {shown(*found[weakest])}",
+        correlates(None if undefined or weakest is None else means[weakest], _STRONG),
+        f"agrees when every mean Spearman correlation is at least {_STRONG}; disagrees when one is not positive; "
+        "undecided where one is undefined",
     )
 
 
-def _mean_is_best(found: Mapping[str, list[float]]) -> Verdict:
-    if _BEST not in found:
-        return Verdict(
-            "The best proxy is the average gradient norm.", "it was not asked for", "undecided", ""
-        )
-    means = {name: float(np.mean(each)) for name, each in found.items()}
+def _mean_is_best(found: Mapping[str, Correlations]) -> Verdict:
+    claim = "The best proxy is the gradient norm averaged over training."
+    means = {name: mean for name, each in found.items() if (mean := mean_of(each)) is not None}
+    if _BEST not in means:
+        why = "its correlation is undefined" if _BEST in found else "it was not asked for"
+        return Verdict(claim, why, "undecided", "")
     best = max(means, key=means.__getitem__)
-    wins = np.mean([found[best][i] > found[_BEST][i] for i in range(len(found[_BEST]))])
-    agreement: Agreement = "agrees" if best == _BEST else "disagrees" if wins == 1 else "undecided"
+    pairs = zip(found[best], found[_BEST], strict=True)
+    wins = all(one is not None and other is not None and one > other for one, other in pairs)
     return Verdict(
-        "The best proxy is the gradient norm averaged over training.",
-        f"the best is {best.replace('_', ' ')} ({spread(found[best])}); the averaged norm has {spread(found[_BEST])}",
-        agreement,
+        claim,
+        f"the best is {best.replace('_', ' ')} ({shown(*found[best])}); the averaged norm has {shown(*found[_BEST])}",
+        "agrees" if best == _BEST else "disagrees" if wins else "undecided",
         "agrees when its mean correlation is the largest; disagrees when another one's is larger with every seed",
     )

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from remanence.report.study_figures import lines_figure
-from remanence.study.durations import spearman, spread
+from remanence.study.correlations import Correlations, mean_of, shown, spearman
 from remanence.study.graph import Graph
 from remanence.study.results import Agreement, Parts, Result, Table, Verdict, Wanted
 
@@ -29,7 +27,7 @@ def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
     found = {
         scale: {
             f"{high:g} and {low:g}": [
-                spearman(each[f"{scale} {high:g}"].tolist(), each[f"{scale} {low:g}"].tolist()) or 0.0
+                spearman(each[f"{scale} {high:g}"].tolist(), each[f"{scale} {low:g}"].tolist())
                 for _, each in tables
             ]
             for high, low in pairwise(sigmas)
@@ -37,12 +35,20 @@ def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
         for scale in _NAMES
     }
     rows = tuple(
-        (pair, *(spread(found[scale][pair]) for scale in _NAMES)) for pair in next(iter(found.values()))
+        (pair, *(shown(*found[scale][pair]) for scale in _NAMES)) for pair in next(iter(found.values()))
     )
     return Result(
         numbers={"spearman": found},
         figures={
-            "rankings": lines_figure({_NAMES[scale]: each for scale, each in found.items()}, "Spearman")
+            "rankings": lines_figure(
+                {
+                    _NAMES[scale]: {
+                        pair: [value for value in each if value is not None] for pair, each in pairs.items()
+                    }
+                    for scale, pairs in found.items()
+                },
+                "Spearman",
+            )
         },
         verdicts=[_verdict(found["raw"])],
         tables={"Spearman of rankings": Table(("σ", *_NAMES.values()), rows)},
@@ -55,13 +61,16 @@ def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
     )
 
 
-def _verdict(found: Mapping[str, list[float]]) -> Verdict:
-    weakest = min(float(np.mean(each)) for each in found.values())
-    agreement: Agreement = "agrees" if weakest >= _STRONG else "disagrees" if weakest < 0.5 else "undecided"
-    saw = "; ".join(f"{pair}: {spread(each)}" for pair, each in found.items())
+def _verdict(found: Mapping[str, Correlations]) -> Verdict:
+    means = [mean_of(each) for each in found.values()]
+    known = [each for each in means if each is not None]
+    agreement: Agreement = "undecided"
+    if known and len(known) == len(means):
+        agreement = "agrees" if min(known) >= _STRONG else "disagrees" if min(known) < 0.5 else "undecided"
     return Verdict(
         "Rankings hardly depend on the assumed noise: 0.70 between σ = 0.01 and 0.001, 0.99 below.",
-        saw,
+        "; ".join(f"{pair}: {shown(*each)}" for pair, each in found.items()),
         agreement,
-        f"agrees when neighbouring levels correlate by {_STRONG} or more on average; disagrees below 0.5",
+        f"agrees when neighbouring levels correlate by {_STRONG} or more on average; disagrees below 0.5; undecided "
+        "where a correlation is undefined",
     )

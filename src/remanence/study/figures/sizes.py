@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from remanence.study.durations import Timed, spread, timed
+from remanence.study.durations import Timed, hardest_minus_easiest, timed
 from remanence.study.figures import times
+from remanence.study.gaps import Gap, shown
 from remanence.study.results import Agreement, Parts, Result, Verdict
 
 wanted = times.wanted
@@ -24,25 +25,21 @@ def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
 
 def _fades(runs: list[Timed]) -> Verdict:
     sizes = sorted({run.role["size"] for run in runs})
-    gaps = {size: _gaps([run for run in runs if run.role["size"] == size]) for size in sizes}
-    middle, largest = gaps[sizes[-2]], gaps[sizes[-1]]
-    agreement: Agreement = "undecided"
-    if np.mean(largest) < np.mean(middle) - np.std(middle):
-        agreement = "agrees"
-    elif np.mean(largest) > np.mean(middle) + np.std(middle):
-        agreement = "disagrees"
+    gaps = {size: hardest_minus_easiest(run for run in runs if run.role["size"] == size) for size in sizes}
+    told = {size: [each for each in found if each is not None] for size, found in gaps.items()}
     return Verdict(
         "For very large forget sets the separation of easy and hard diminishes.",
-        "; ".join(f"{size}: hardest minus easiest {spread(each)} epochs" for size, each in gaps.items()),
-        agreement,
-        "agrees when the gap at the largest size is below that of the next by more than its spread over seeds",
+        "; ".join(f"{size}: hardest minus easiest {shown(each)} epochs" for size, each in told.items()),
+        _diminishes(gaps[sizes[-2]], gaps[sizes[-1]]),
+        "agrees when the gap at the largest size is below that of the next by more than its spread over seeds, "
+        "disagrees when it is above by as much; undecided otherwise, where one of these runs had not got there (what "
+        "was cut off is no gap), and with one seed",
     )
 
 
-def _gaps(runs: list[Timed]) -> list[float]:
-    seeds = sorted({run.role["seed"] for run in runs})
-    found = []
-    for seed in seeds:
-        ordered = sorted((run for run in runs if run.role["seed"] == seed), key=lambda run: run.loss)
-        found.append(ordered[-1].duration.value - ordered[0].duration.value)
-    return found
+def _diminishes(middle: Sequence[Gap | None], largest: Sequence[Gap | None]) -> Agreement:
+    if any(each is None or each.open for each in (*middle, *largest)) or len(middle) < 2:
+        return "undecided"
+    before, after = ([each.value for each in found if each is not None] for found in (middle, largest))
+    change, usual = float(np.mean(after) - np.mean(before)), float(np.std(before, ddof=1))
+    return "agrees" if change < -usual else "disagrees" if change > usual else "undecided"

@@ -8,6 +8,7 @@ from typing import Any
 from remanence.report import human
 from remanence.report.study_figures import Point, Series, times_figure
 from remanence.study.durations import Timed, rising, timed, wanted_times
+from remanence.study.gaps import spread_of_times
 from remanence.study.graph import Graph
 from remanence.study.results import Parts, Result, Table, Wanted
 from remanence.trials import summarize
@@ -74,15 +75,14 @@ def _table(series: Mapping[str, Sequence[Timed]]) -> Table:
     for name, runs in series.items():
         for loss in sorted({run.loss for run in runs}):
             here = [run for run in runs if run.loss == loss]
-            found = summarize([run.duration for run in here])
-            bound = "≥ " if found.reached < found.seeds else ""
+            found = [run.duration for run in here]
             rows.append(
                 (
                     name,
                     str(here[0].role["set"]),
                     human(loss),
-                    f"{bound}{found.mean:.2f} ± {found.sd:.2f}",
-                    f"{found.reached} of {found.seeds}",
+                    spread_of_times(found),
+                    f"{sum(each.reached for each in found)} of {len(found)}",
                 )
             )
     return Table(("series", "forget set", "mean privacy loss", "epochs", "seeds that got there"), tuple(rows))
