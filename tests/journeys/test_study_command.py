@@ -131,7 +131,7 @@ def test_show_status_and_export(store: Path, tmp_path: Path) -> None:
     assert (status["studies"][0]["done"], status["studies"][0]["missing"]) == (len(stages()), 0)
     assert run("export", *STUDY, "--store", store, "--out", tmp_path).returncode == 0
     page = (tmp_path / "time-to-unlearn.md").read_text()
-    for word in ("verdict", "times.png", "--set seeds=1", "cores", "model.name = small_conv"):
+    for word in ("verdict", "times.png", "--set seeds=1", "cores", 'name = "small_conv"'):
         assert word in page
     written = {path.name for path in (tmp_path / "time-to-unlearn").iterdir()}
     assert {"times.png", "times.svg", "times.pdf", "epochs-to-unlearn.tex", "results.csv"} <= written
@@ -178,6 +178,17 @@ def test_a_failed_stage_is_reported_with_its_log_and_the_rest_goes_on(store: Pat
     assert document["blocked"] > 0
     assert "diverged" in done.stderr
     assert Path(document["failures"][0]["log"]).exists()
+
+
+def test_a_failure_in_one_study_leaves_the_pages_of_the_others(store: Path, tmp_path: Path) -> None:
+    root, out = tmp_path / "store", tmp_path / "out"
+    shutil.copytree(store, root)
+    changes = ["--set", "tune.learning_rates=[1e12]", "--store", root, "--out", out]
+    done = run("run", "proxies", *STUDY, *changes, "--json")
+    assert done.returncode == 1
+    assert (out / "proxies.md").exists()
+    assert not (out / "time-to-unlearn.md").exists()
+    assert "time-to-unlearn is not finished; no page was written for it" in done.stderr
 
 
 @pytest.mark.parametrize(

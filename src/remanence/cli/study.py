@@ -104,9 +104,9 @@ def run(
         return
     with LiveStages(count) as watcher:
         ran = run_planned(planned, place, executor=executor, workers=count, address=address, watcher=watcher)
-    if out is not None and not ran.tally.failures:
-        export_to(planned, place, out, which)
     documents = [result_document(each, place) for each in planned]
+    if out is not None:
+        _write_finished(planned, documents, place, out, which)
     if json:
         console.print_json({"studies": documents, **tally_document(ran)})
     else:
@@ -223,6 +223,22 @@ def _show_plan(planned: Sequence[Planned], store: Store, workers: int, json: boo
         console.print_json(document)
     else:
         print_plan(document)
+
+
+def _write_finished(
+    planned: Sequence[Planned],
+    documents: Sequence[dict[str, Any]],
+    store: Store,
+    out: Path,
+    which: StudyOptions,
+) -> None:
+    """The pages of those that came to an end; of the others it is said that they have none."""
+    done = [each for each, found in zip(planned, documents, strict=True) if found["artifact"] is not None]
+    if done:
+        export_to(done, store, out, which)
+    for each in planned:
+        if each not in done:
+            console.note(f"{each.study.name} is not finished; no page was written for it.")
 
 
 def _print_result(document: dict[str, Any]) -> None:

@@ -50,12 +50,12 @@ def planned_studies(studies: Sequence[str], which: StudyOptions) -> tuple[list[P
 
 
 def export_to(planned: Sequence[Planned], store: Store, out: Path, which: StudyOptions) -> None:
-    """Write pages, figures and tables."""
+    """Write pages, figures and tables; the overview too where there are several pages."""
     from remanence.study.export import export_study, write_overview
 
     for each in planned:
         console.note(f"Written: {export_study(each, store, out, which.changes or ())}")
-    if len(planned) > 1:
+    if len(planned) > 1 or (out / "studies.md").exists():
         console.note(f"Written: {write_overview(planned, store, out)}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -25,10 +26,6 @@ class Described(Protocol):
     def preset(self) -> str:
         """Which settings were taken."""
 
-    @property
-    def seeds(self) -> int:
-        """Training runs."""
-
 
 class Origin(Protocol):
     """How a result came about."""
@@ -42,8 +39,16 @@ class Origin(Protocol):
         """How many pieces of work."""
 
     @property
+    def seeds(self) -> int:
+        """Training runs."""
+
+    @property
     def core_seconds(self) -> float:
         """Added up over processes."""
+
+    @property
+    def wall_seconds(self) -> float:
+        """During how long something was computed."""
 
     @property
     def machines(self) -> Sequence[str]:
@@ -54,8 +59,8 @@ class Origin(Protocol):
         """When."""
 
     @property
-    def settings(self) -> Mapping[str, Any]:
-        """By dotted names."""
+    def settings(self) -> str:
+        """As TOML."""
 
     @property
     def version(self) -> str:
@@ -84,17 +89,25 @@ def result_page(
     return "\n\n".join(parts) + "\n"
 
 
-def overview_page(studies: Sequence[tuple[str, Described, Sequence[Mapping[str, str]]]]) -> str:
-    """All studies in one table: which claims agree, which do not, which cannot be told."""
-    rows = [
-        (
-            f"[{study.title}]({name}.md)",
-            f"`{study.preset}`, {study.seeds} seeds",
-            *(str(sum(each["agreement"] == word for each in verdicts)) for word in _MARKS),
-        )
-        for name, study, verdicts in studies
-    ]
+def overview_row(
+    name: str, study: Described, seeds: int, verdicts: Sequence[Mapping[str, str]]
+) -> tuple[str, ...]:
+    """A study's line in the overview: which claims agree, which do not, which cannot be told."""
+    counts = (str(sum(each["agreement"] == word for each in verdicts)) for word in _MARKS)
+    return f"[{study.title}]({name}.md)", f"`{study.preset}`, {_seeds(seeds)}", *counts
+
+
+def overview_page(rows: Mapping[str, Sequence[str]], before: str = "") -> str:
+    """All studies in one table.
+
+    Args:
+        rows: by study.
+        before: the page as it was, whose lines on other studies stay.
+    """
+    old = {name: line for line in before.splitlines() if (name := row_name(line)) is not None}
+    new = {name: _line(row) for name, row in rows.items()}
     header = ("study", "settings", "claims that agree", "that do not", "undecided")
+    table = "\n".join([_line(header), _line(["---"] * len(header)), *(old | new).values()])
     return (
         "\n\n".join(
             [
@@ -102,11 +115,17 @@ def overview_page(studies: Sequence[tuple[str, Described, Sequence[Mapping[str, 
                 "Every figure comes from one file in `studies/` and one command, which its page names. Verdicts are "
                 "computed from the numbers by the rules on the pages; a claim that does not reproduce at this size is "
                 "counted as such.",
-                _table(header, rows),
+                table,
             ]
         )
         + "\n"
     )
+
+
+def row_name(line: str) -> str | None:
+    """Of which study a line of an overview tells."""
+    found = re.match(r"\| \[.*?\]\(([^()]+)\.md\) \|", line)
+    return found[1] if found else None
 
 
 def _verdicts(verdicts: Sequence[Mapping[str, str]]) -> str:
@@ -118,29 +137,36 @@ def _verdicts(verdicts: Sequence[Mapping[str, str]]) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(_line(each) for each in (header, ["---"] * len(header), *rows))
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _seeds(count: int) -> str:
+    return "1 seed" if count == 1 else f"{count} seeds"
 
 
 def _origin(study: Described, origin: Origin, folder: str, figures: Sequence[str]) -> str:
     files = ", ".join(
         f"[{name}.{kind}]({folder}/{name}.{kind})" for name in figures for kind in ("svg", "pdf")
     )
-    settings = "\n".join(f"{key} = {value}" for key, value in origin.settings.items())
     return "\n".join(
         [
             "## How it was made",
             "",
             f"```sh\n{origin.command}\n```",
             "",
-            f"Preset `{study.preset}`, {study.seeds} seeds, {origin.stages} stages (shared with other studies where "
-            f"they ask the same), {origin.core_seconds:,.0f} s of work, each stage on one core; finished "
-            f"{origin.finished}; Remanence {origin.version}; {'; '.join(origin.machines)}.",
+            f"Preset `{study.preset}`, {_seeds(origin.seeds)}, {origin.stages} stages (shared with other studies where "
+            f"they ask the same), {origin.core_seconds:,.0f} s of work, each stage on one core, done within "
+            f"{origin.wall_seconds:,.0f} s; finished {origin.finished}; Remanence {origin.version}; "
+            f"{'; '.join(origin.machines)}.",
             "",
             f"Figures: {files}. Numbers: [results.csv]({folder}/results.csv).",
             "",
             "All settings:",
             "",
-            f"```toml\n{settings}\n```",
+            f"```toml\n{origin.settings.strip()}\n```",
         ]
     )

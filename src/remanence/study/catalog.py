@@ -58,7 +58,9 @@ def load_study(name: str, preset: str = DEFAULT_PRESET, overrides: Iterable[str]
         table = merged(table, layer.get("presets", {}).get(preset, {}))
     for override in overrides:
         table = merged(table, _override(override))
-    return study_from(table | {"name": path.stem, "preset": preset})
+    ours = path.resolve().parent == CATALOG.resolve()
+    file = f"studies/{path.name}" if ours else str(path)
+    return study_from(table | {"name": path.stem, "file": file, "preset": preset})
 
 
 def presets_of(path: Path) -> list[str]:

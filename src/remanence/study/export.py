@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from remanence.errors import InputError
-from remanence.report.markdown import overview_page, result_page
+from remanence.report.markdown import overview_page, overview_row, result_page, row_name
 from remanence.storage import Folder, atomic
-from remanence.study.facts import facts_of
+from remanence.study.facts import facts_of, seeds_of
 from remanence.study.running import Planned, result_of
+from remanence.study.stages import in_order
 from remanence.study.store import Store
 
 Row = Mapping[str, Any]
@@ -41,10 +42,21 @@ def export_study(planned: Planned, store: Store, out: Path, overrides: Sequence[
 
 
 def write_overview(planned: Sequence[Planned], store: Store, out: Path) -> Path:
-    """Write OUT/studies.md: every study with what became of its claims; return its path."""
-    rows = [(each.study.name, each.study, finished(each, store)[1]["verdicts"]) for each in planned]
-    atomic.write_text(out / "studies.md", overview_page(rows))
-    return out / "studies.md"
+    """Write OUT/studies.md: every study with what became of its claims; return its path.
+
+    What it said of other studies stays, as long as their pages are there.
+    """
+    page = out / "studies.md"
+    before = page.read_text().splitlines() if page.exists() else []
+    lines = [line for line in before if (name := row_name(line)) and (out / f"{name}.md").exists()]
+    rows = {each.study.name: _overview_row(each, store) for each in planned}
+    atomic.write_text(page, overview_page(rows, "\n".join(lines)))
+    return page
+
+
+def _overview_row(planned: Planned, store: Store) -> tuple[str, ...]:
+    verdicts = finished(planned, store)[1]["verdicts"]
+    return overview_row(planned.study.name, planned.study, seeds_of(in_order([planned.goal])), verdicts)
 
 
 def finished(planned: Planned, store: Store) -> tuple[Folder, dict[str, Any]]:

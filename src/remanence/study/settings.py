@@ -192,7 +192,8 @@ class Study:
     """A study, ready to be run.
 
     Args:
-        name: of its file.
+        name: of its file, without the ending.
+        file: what names it in a command.
         title: for a person.
         figure: which figure it ends in.
         claim: what the paper says, in our words.
@@ -207,6 +208,7 @@ class Study:
     claim: str
     train: TrainSettings
     name: str = ""
+    file: str = ""
     preset: str = ""
     note: str = ""
     seeds: int = 3
