@@ -95,10 +95,13 @@ def run(
         Print one JSON document, with the counts computed, reused and failed.
     """
     from remanence.cli.study_view import LiveStages, tally_document
+    from remanence.errors import InputError
     from remanence.study.running import run_planned
 
-    planned, place = planned_studies(studies, which)
     count = (os.cpu_count() or 1) if workers is None else workers
+    if count < 1:
+        raise InputError(f"`workers` must be at least 1; got {count}.")
+    planned, place = planned_studies(studies, which)
     if dry_run:
         _show_plan(planned, place, count, json)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 
 import torch
 
@@ -13,13 +14,30 @@ from remanence.errors import InputError, RemanenceError, UnknownNameError
 from remanence.models import MODELS
 from remanence.scores import SCORES
 from remanence.study.figures import FIGURES
+from remanence.study.graph import CURVES, Graph
 from remanence.study.material import load_examples, new_model
 from remanence.study.settings import Study, plain
+from remanence.study.stages_of_unlearning import method_of
+from remanence.training import Recipe
 from remanence.unlearning import METHODS
+from remanence.unlearning.options import option_names
 
 
 def check(study: Study) -> None:
-    """Every name is known, the data are there, and the model fits them."""
+    """Every name is known, the data are there, the model fits them, and the figure can be made."""
+    _check_names(study)
+    train, _ = load_examples(study.data.source, study.data.train, study.data.test)
+    _fits(study, train)
+    _check_methods(study)
+    _check_moments(study, train)
+    _check_figure(study)
+    if not 0 <= study.forget.seed < study.seeds:
+        raise InputError(
+            f"`forget.seed` must be one of the training runs 0 to {study.seeds - 1}; got {study.forget.seed}."
+        )
+
+
+def _check_names(study: Study) -> None:
     _known("figure", [study.figure], FIGURES)
     _known("metric", study.audit.metrics, METRICS)
     _known("unlearning method", study.unlearn.methods, METHODS)
@@ -29,11 +47,52 @@ def check(study: Study) -> None:
         _known("model", [study.model.name], MODELS)
     if "/" not in study.data.source and "." not in study.data.source:
         _known("data set", [study.data.source], DATASETS)
-    train, _ = load_examples(study.data.source, study.data.train, study.data.test)
-    _fits(study, train)
-    if not 0 <= study.forget.seed < study.seeds:
+
+
+def _check_methods(study: Study) -> None:
+    """Make every method once, as its stages will."""
+    several = study.noises if study.figure in ("times", "sizes") else ()
+    for name in study.unlearn.methods:
+        options = study.unlearn.options.get(name, {})
+        _known(f"option of {name}", options, option_names(name) - {each.name for each in fields(Recipe)})
+        for noise in several or (study.train.recipe.noise,):
+            recipe = plain(study.with_noise(noise).train.recipe)
+            asked = {"method": name, "options": options, "epochs": study.unlearn.epochs, "recipe": recipe}
+            try:
+                method_of(asked, study.unlearn.learning_rate)
+            except (TypeError, ValueError) as error:
+                raise InputError(
+                    f"`unlearn.options.{name}` must be what {name} takes; got {options}: {error}."
+                ) from None
+
+
+def _check_moments(study: Study, train: Examples) -> None:
+    steps = study.train.recipe.total_steps(len(train))
+    for name, moments in (("train.record", study.train.record), ("group.moments", study.group.moments)):
+        if moments > steps and (name == "train.record" or study.figure == "group"):
+            raise InputError(f"`{name}` must be at most the {steps} steps of training; got {moments}.")
+
+
+def _check_figure(study: Study) -> None:
+    """What one figure asks for beyond the others."""
+    figure, metrics = study.figure, study.audit.metrics
+    measured = CURVES if figure == "curves" else (*CURVES, "gus")
+    if unmeasured := [each for each in metrics if each not in measured]:
         raise InputError(
-            f"`forget.seed` must be one of the training runs 0 to {study.seeds - 1}; got {study.forget.seed}."
+            f"`audit.metrics` must be among {', '.join(measured)}, which the figure {figure} can show; got "
+            f"{unmeasured[0]!r}."
+        )
+    enough = {
+        "hardest": ("score.proxies", len(study.score.proxies), 1),
+        "rankings": ("score.sigmas", len(study.score.sigmas), 2),
+        "sizes": ("forget.sizes", len({Graph(study).size(each) for each in study.forget.sizes}), 2),
+    }
+    name, count, least = enough.get(figure, ("", 0, 0))
+    if count < least:
+        raise InputError(f"The figure {figure} needs at least {least} different `{name}`; got {count}.")
+    if "privacy_loss" in study.score.proxies:
+        raise InputError(
+            "`score.proxies` must be other scores than privacy_loss, which they are compared with."
         )
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from remanence.errors import InputError, UnknownNameError
 from remanence.forgetting import BAND_NAMES
+from remanence.study.limits import at_least, distinct, not_empty, positive
 from remanence.study.reading import read_into
+from remanence.theory.sampled_gaussian import check_alpha
 from remanence.training import Recipe
 from remanence.training.placement import Placement
-from remanence.types import check_positive
 
+Subset = Literal["forget", "retain", "test", "train"]
 BANDS = ("easiest", *BAND_NAMES[1:-1], "hardest")
 
 
@@ -47,6 +49,9 @@ class TrainSettings:
     record: int = 35
     placement: Placement = "even"
 
+    def __post_init__(self) -> None:
+        at_least(1, self, "record")  # scores, and so forget sets, come from what was recorded
+
 
 @dataclass(frozen=True)
 class ScoreSettings:
@@ -64,6 +69,11 @@ class ScoreSettings:
     proxies: tuple[str, ...] = ()
     sigmas: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        positive(self, "sigma", "sigmas")
+        distinct(self, "proxies", "sigmas")
+
 
 @dataclass(frozen=True)
 class ForgetSettings:
@@ -80,8 +90,9 @@ class ForgetSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for size in self.sizes:
-            check_positive("sizes", size)
+        not_empty(self, "sizes")
+        positive(self, "sizes")
+        distinct(self, "sizes", "bands")
         for band in self.bands:
             if band not in BANDS:
                 raise UnknownNameError("band", band, BANDS)
@@ -108,9 +119,13 @@ class UnlearnSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_positive("every", self.every)
-        check_positive("learning_rate", self.learning_rate)
-        check_positive("epochs", self.epochs)
+        not_empty(self, "methods")
+        distinct(self, "methods")
+        positive(self, "every", "learning_rate", "epochs")
+        at_least(0, self, "sample")
+        for method, options in self.options.items():
+            if not isinstance(options, Mapping):
+                raise InputError(f"`options.{method}` must be a table; got {options!r}.")
 
 
 @dataclass(frozen=True)
@@ -130,6 +145,10 @@ class TuneSettings:
     size: float = 0.1
     seeds: int = 1
     oracles: int = 2
+
+    def __post_init__(self) -> None:
+        positive(self, "learning_rates", "epochs", "size", "seeds", "oracles")
+        distinct(self, "learning_rates")
 
 
 @dataclass(frozen=True)
@@ -157,13 +176,15 @@ class AuditSettings:
     poison_size: int = 0
     poison_together: bool = False
     points: int = 25
-    subsets: tuple[str, ...] = ("test",)
+    subsets: tuple[Subset, ...] = ("test",)
     barrier_examples: int = 0
 
     def __post_init__(self) -> None:
-        check_positive("oracles", self.oracles)
-        check_positive("tolerance", self.tolerance)
-        check_positive("stay", self.stay)
+        not_empty(self, "metrics", "subsets")
+        distinct(self, "metrics", "subsets")
+        positive(self, "oracles", "tolerance", "stay", "poison_variance")
+        at_least(0, self, "poison_size", "barrier_examples")
+        at_least(3, self, "points")  # the ends and one between
 
 
 @dataclass(frozen=True)
@@ -185,6 +206,11 @@ class GroupSettings:
     size: int = 200
     draws: int = 1024
     sigmas: tuple[float, ...] = (0.1,)
+
+    def __post_init__(self) -> None:
+        not_empty(self, "sigmas")
+        positive(self, "estimates", "moments", "size", "draws", "sigmas")
+        at_least(2, self, "batches")  # an estimate draws two of them
 
 
 @dataclass(frozen=True)
@@ -223,8 +249,8 @@ class Study:
     group: GroupSettings = field(default_factory=GroupSettings)
 
     def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise InputError(f"`seeds` must be at least 1; got {self.seeds}.")
+        at_least(1, self, "seeds")
+        distinct(self, "noises")
 
     def with_noise(self, noise: float) -> Study:
         """The same study with SGLD in place of SGD."""

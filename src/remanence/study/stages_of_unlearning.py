@@ -55,7 +55,7 @@ def _unlearn(draft: Draft, params: Params, inputs: Inputs) -> None:
     rows = _rows(evaluate(model, watched, context), params, step=0)
     diverged: str | None = None
     try:
-        for step in _method(params, rate)(model, split, seed=params["seed"]):
+        for step in method_of(params, rate)(model, split, seed=params["seed"]):
             if step % every == 0 or step == last:
                 rows += _rows(evaluate(model, watched, context), params, step=step)
     except NumericalError as error:
@@ -82,7 +82,8 @@ def _rows(evaluation: Evaluation, params: Params, step: int) -> list[dict[str, A
     ]
 
 
-def _method(params: Params, learning_rate: float) -> Method:
+def method_of(params: Params, learning_rate: float) -> Method:
+    """The unlearning method that a stage names."""
     trained = recipe_of(params)
     noisy = params["method"] == "noisy_finetune"
     recipe = replace(

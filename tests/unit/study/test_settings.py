@@ -70,6 +70,27 @@ def test_another_model_brings_its_own_options() -> None:
         ("data=3", "`data` must be a table"),
         ("train.placement=random", r"no choice for `train\.placement` named 'random'"),
         ("nothing", "must read table.key=value"),
+        ("train.record=0", r"`record` must be at least 1; got 0.*in \[train\]"),
+        ("score.alpha=-1", "`alpha` must be a finite number above 1"),
+        ("score.sigma=nan", "`sigma` must be a finite number above 0"),
+        ("score.sigmas=[0.1, 0]", "`sigmas` must be a finite number above 0"),
+        ("forget.sizes=[]", "`sizes` must name at least one"),
+        ("forget.sizes=[0.1, 0.1]", "`sizes` must name each once"),
+        ("unlearn.methods=[]", "`methods` must name at least one"),
+        ("unlearn.sample=-1", "`sample` must be at least 0"),
+        ("unlearn.options.l1_sparse=3", r"`options\.l1_sparse` must be a table; got 3"),
+        ("audit.metrics=[]", "`metrics` must name at least one"),
+        ('audit.metrics=["ua", "ua"]', "`metrics` must name each once"),
+        ('audit.subsets=["tset"]', "Did you mean 'test'"),
+        ("audit.points=2", "`points` must be at least 3"),
+        ("audit.poison_variance=0", "`poison_variance` must be a finite number above 0"),
+        ("tune.oracles=0", "`oracles` must be a finite number above 0"),
+        ("tune.seeds=0", "`seeds` must be a finite number above 0"),
+        ("tune.epochs=0", "`epochs` must be a finite number above 0"),
+        ("tune.learning_rates=[0]", "`learning_rates` must be a finite number above 0"),
+        ("group.batches=1", "`batches` must be at least 2"),
+        ("group.draws=0", "`draws` must be a finite number above 0"),
+        ("group.sigmas=[]", "`sigmas` must name at least one"),
     ],
 )
 def test_a_wrong_setting_is_named_with_the_nearest(override: str, sentence: str) -> None:
@@ -91,11 +112,32 @@ def test_a_wrong_setting_is_named_with_the_nearest(override: str, sentence: str)
         ("forget.seed=7", "`forget.seed` must be one of the training runs"),
         ("model.depth=3", "cannot be made"),
         ("model.width=3", "must fit the data"),
+        ('audit.metrics=["ua", "klom"]', r"`audit\.metrics` must be among ua, ra, test, mia, gus"),
+        ("unlearn.options.finetune.nosuch=1", "no option of finetune named 'nosuch'"),
+        ("unlearn.options.finetune.batch_size=8", "no option of finetune named 'batch_size'"),
+        ('unlearn.methods=["noisy_finetune"]', "needs `noise` above 0"),
+        ("train.record=5000", r"`train\.record` must be at most the 246 steps"),
+        ("figure=hardest", r"hardest needs at least 1 different `score\.proxies`"),
+        ("figure=sizes", r"sizes needs at least 2 different `forget\.sizes`"),
+        ("figure=rankings", r"rankings needs at least 2 different `score\.sigmas`"),
+        ('score.proxies=["privacy_loss"]', "must be other scores than privacy_loss"),
+        ("figure=curves", "`audit.metrics` must be among ua, ra, test, mia, which the figure curves"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_computed(override: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         check(load_study("time-to-unlearn", "smoke", [override]))
+
+
+@pytest.mark.parametrize("coefficient", ["-1", '"much"'])
+def test_a_value_that_a_method_refuses_is_refused_at_once(coefficient: str) -> None:
+    with pytest.raises(InputError, match=r"coefficient|l1_sparse"):
+        check(load_study("l1-sparse", "smoke", [f"unlearn.options.l1_sparse.coefficient={coefficient}"]))
+
+
+def test_more_moments_of_group_losses_than_steps_are_refused() -> None:
+    with pytest.raises(InputError, match=r"`group\.moments` must be at most"):
+        check(load_study("group-loss", "smoke", ["group.moments=5000"]))
 
 
 def test_a_forget_set_larger_than_the_data_is_refused() -> None:
