@@ -90,6 +90,10 @@ def _check_figure(study: Study) -> None:
     name, count, least = enough.get(figure, ("", 0, 0))
     if count < least:
         raise InputError(f"The figure {figure} needs at least {least} different `{name}`; got {count}.")
+    if figure == "hardest" and len(study.unlearn.methods) > 1:
+        raise InputError(
+            f"The figure hardest is of one method; `unlearn.methods` has {len(study.unlearn.methods)}."
+        )
     if "privacy_loss" in study.score.proxies:
         raise InputError(
             "`score.proxies` must be other scores than privacy_loss, which they are compared with."

@@ -52,13 +52,14 @@ def wanted_times(graph: Graph, choices: Sequence[Choice], method: str, noise: fl
     study = graph.study
     wanted: Wanted = []
     for choice in choices:
-        facts = {"set": choice.way, "size": choice.size, "score": choice.score, "noise": noise}
+        facts = {"set": choice.way, "size": choice.size, "score": choice.score}
+        facts |= {"noise": noise, "method": method}
         wanted.append(({"role": "forget", **facts}, graph.forget(choice)))
         for replicate in range(study.audit.oracles):
             role = {"role": "oracle", **facts, "replicate": replicate}
             wanted.append((role, graph.measured_oracle(choice, replicate)))
         for seed in range(study.seeds):
-            role = {"role": "unlearned", **facts, "method": method, "seed": seed}
+            role = {"role": "unlearned", **facts, "seed": seed}
             wanted.append((role, graph.unlearned(choice, seed, method)))
             if "gus" in study.audit.metrics:
                 sets = tuple(choices) if study.audit.poison_together else (choice,)
@@ -75,7 +76,7 @@ def timed(parts: Parts, metrics: Sequence[str], audit: Mapping[str, Any]) -> Ite
     """
     for metric in metrics:
         for role, folder in parts.all("poisoned" if metric == "gus" else "unlearned"):
-            same = {key: role[key] for key in ("set", "size", "score", "noise")}
+            same = {key: role[key] for key in ("set", "size", "score", "noise", "method")}
             loss = parts.one("forget", **same).document("forget_set")["mean_privacy_loss"]
             if metric == "gus":
                 goal, near = 0.0, BEYOND / folder.document("unlearning")["poisoned"] ** 0.5

@@ -135,6 +135,11 @@ def test_a_value_that_a_method_refuses_is_refused_at_once(coefficient: str) -> N
         check(load_study("l1-sparse", "smoke", [f"unlearn.options.l1_sparse.coefficient={coefficient}"]))
 
 
+def test_the_hardest_are_unlearned_by_one_method() -> None:
+    with pytest.raises(InputError, match="hardest is of one method"):
+        check(load_study("hardest", "smoke", ['unlearn.methods=["finetune", "l1_sparse"]']))
+
+
 def test_more_moments_of_group_losses_than_steps_are_refused() -> None:
     with pytest.raises(InputError, match=r"`group\.moments` must be at most"):
         check(load_study("group-loss", "smoke", ["group.moments=5000"]))

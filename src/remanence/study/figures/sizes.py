@@ -20,15 +20,20 @@ def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
     """As for times, with a word on the largest size."""
     result = times.make(parts, settings)
     runs = list(timed(parts, settings["audit"]["metrics"][:1], settings["audit"]))
-    return replace(result, verdicts=[*result.verdicts, _fades(runs)])
+    lines: dict[tuple[float, str], list[Timed]] = {}
+    for run in runs:
+        lines.setdefault((run.role["noise"], run.role["method"]), []).append(run)
+    names = {(noise, method): f" Here: {method}, σ = {noise:g}." for noise, method in lines}
+    faded = [_fades(each, names[key] if len(lines) > 1 else "") for key, each in lines.items()]
+    return replace(result, verdicts=[*result.verdicts, *faded])
 
 
-def _fades(runs: list[Timed]) -> Verdict:
+def _fades(runs: list[Timed], which: str = "") -> Verdict:
     sizes = sorted({run.role["size"] for run in runs})
     gaps = {size: hardest_minus_easiest(run for run in runs if run.role["size"] == size) for size in sizes}
     told = {size: [each for each in found if each is not None] for size, found in gaps.items()}
     return Verdict(
-        "For very large forget sets the separation of easy and hard diminishes.",
+        f"For very large forget sets the separation of easy and hard diminishes.{which}",
         "; ".join(f"{size}: hardest minus easiest {shown(each)} epochs" for size, each in told.items()),
         _diminishes(gaps[sizes[-2]], gaps[sizes[-1]]),
         "agrees when the gap at the largest size is below that of the next by more than its spread over seeds, "
