@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 _SPECIAL = {
@@ -25,7 +26,8 @@ _SPECIAL = {
     "ρ": r"$\rho$",
     "ε": r"$\varepsilon$",
 }
-_SUPERSCRIPTS = {each: f"$^{{{plain}}}$" for each, plain in zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789", strict=True)}
+_RAISED = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
+_LOWERED = str.maketrans(_RAISED, "-0123456789")
 
 
 def to_latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -41,5 +43,9 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    table = _SPECIAL | _SUPERSCRIPTS
-    return "".join(table.get(each, each) for each in text).replace("$$", "")
+    """A run of raised digits is one exponent; all else goes sign by sign."""
+    parts = re.split(f"([{_RAISED}]+)", text)
+    return "".join(
+        f"$^{{{part.translate(_LOWERED)}}}$" if i % 2 else "".join(_SPECIAL.get(each, each) for each in part)
+        for i, part in enumerate(parts)
+    )

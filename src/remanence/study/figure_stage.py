@@ -28,7 +28,7 @@ def _figure(draft: Draft, params: Params, inputs: Inputs) -> None:
         draft.file(f"tables/{name}.tex").write_text(to_latex(table.header, table.rows))
 
 
-FIGURE = StageKind("figure", 1, _figure)
+FIGURE = StageKind("figure", 2, _figure)
 
 
 def figure_stage(study: Study) -> Stage:

@@ -1,6 +1,7 @@
 """Tables and pages for others."""
 
 import csv
+import re
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from remanence.errors import InputError
+from remanence.report import human
 from remanence.report.latex import to_latex
 from remanence.study.catalog import load_study
 from remanence.study.export import write_table
@@ -21,8 +23,16 @@ from remanence.study.store import Store
 def test_latex_is_escaped() -> None:
     text = to_latex(("name_a", "x"), [("50 % & more", "≥ 3.1 × 10⁻⁸ ± 1")])
     assert r"name\_a & x \\" in text
-    assert r"50 \% \& more & $\geq$ 3.1 $\times$ 10$^{-}^{8}$ $\pm$ 1 \\" in text
+    assert r"50 \% \& more & $\geq$ 3.1 $\times$ 10$^{-8}$ $\pm$ 1 \\" in text
     assert text.startswith(r"\begin{tabular}{lr}")
+    assert "σ" not in to_latex(("σ",), [("−3 ±≥ 10¹²",)])
+    assert r"$-$3 $\pm$$\geq$ 10$^{12}$ \\" in to_latex(("σ",), [("−3 ±≥ 10¹²",)])
+
+
+def test_what_people_read_compiles() -> None:
+    """Every superscript that `human` writes is one exponent: TeX stops at two in a row."""
+    for value in (3.1e-8, 4.2e12, 7.0e-123, 5.0):
+        assert "^" not in re.sub(r"\$\^\{-?\d+\}\$", "", to_latex(("x",), [(human(value),)]))
 
 
 def test_rows_with_different_columns_make_one_table(tmp_path: Path) -> None:
