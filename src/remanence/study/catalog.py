@@ -99,11 +99,26 @@ def _layers(path: Path) -> list[Table]:
 
 def _parse(path: Path) -> Table:
     try:
-        return tomllib.loads(path.read_text())
+        table = tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}.") from None
+    presets = table.get("presets", {})
+    if not isinstance(presets, dict) or not all(isinstance(each, dict) for each in presets.values()):
+        raise InputError(
+            f"`presets` in {path} must be a table of tables, [presets.smoke] say; got {presets!r}."
+        )
+    for each in (table, *presets.values()):
+        _write_out(each)
+    return table
+
+
+def _write_out(table: Table) -> None:
+    """Short names in full, file by file and preset by preset: only so does what comes later win."""
+    train = table.get("train")
+    if isinstance(train, dict) and "lr" in train:
+        train["learning_rate"] = train.pop("lr")
 
 
 def _override(text: str) -> Table:
@@ -111,12 +126,11 @@ def _override(text: str) -> Table:
     parts = name.strip().split(".")
     if not sign or not all(parts):
         raise InputError(f"`--set` must read table.key=value; got {text!r}.")
-    if parts[:1] == ["train"]:
-        parts = [*parts[:-1], "learning_rate" if parts[-1] == "lr" else parts[-1]]
     result: Any = _value(value.strip())
     for part in reversed(parts):
         result = {part: result}
     table: Table = result
+    _write_out(table)
     return table
 
 

@@ -258,7 +258,6 @@ class Study:
         return replace(self, train=replace(self.train, recipe=recipe))
 
 
-_ALIASES = {"lr": "learning_rate"}
 _RECIPE = tuple(each.name for each in fields(Recipe))
 
 
@@ -273,11 +272,11 @@ def study_from(table: Mapping[str, Any]) -> Study:
 
 def _gather_recipe(table: Mapping[str, Any]) -> dict[str, Any]:
     """[train] holds the recipe's keys beside its own."""
-    plain = {_ALIASES.get(key, key): value for key, value in table.items()}
+    plain = dict(table)
     recipe = {key: plain.pop(key) for key in list(plain) if key in _RECIPE}
     own = {each.name for each in fields(TrainSettings)} - {"recipe"}
     if unknown := [key for key in plain if key not in own]:
-        known = [f"train.{key}" for key in (*_RECIPE, *_ALIASES, *own)]
+        known = [f"train.{key}" for key in (*_RECIPE, "lr", *own)]
         raise UnknownNameError("setting", f"train.{unknown[0]}", known)
     return {**plain, "recipe": recipe}
 

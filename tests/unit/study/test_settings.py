@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remanence.errors import DataError, InputError, UnknownNameError
-from remanence.study.catalog import find_study, load_study, merged, presets_of, shipped
+from remanence.study.catalog import CATALOG, find_study, load_study, merged, presets_of, shipped
 from remanence.study.checking import check
 from remanence.study.figures import FIGURES
 from remanence.study.graph import Choice, Graph
@@ -47,6 +47,30 @@ def test_later_layers_win() -> None:
     assert study.audit.metrics == ("ua",)
     assert study.model.options == {"width": 2}
     assert load_study("svhn", "cpu").data.source == "svhn_12k.npz"
+
+
+def test_a_short_name_wins_where_its_place_lets_it(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text((CATALOG / "base.toml").read_text())
+    mine = tmp_path / "mine.toml"
+    top = 'extends = "base"\ntitle = "x"\nfigure = "proxies"\nclaim = "y"\n[train]\nlr = 0.2\n'
+    mine.write_text(top)
+
+    def rate(preset: str, *changes: str) -> float:
+        return load_study(str(mine), preset, changes).train.recipe.learning_rate
+
+    assert rate("cpu") == 0.2, "the file wins over the one that it extends"
+    assert rate("smoke") == 0.05, "the preset wins over the file"
+    assert rate("smoke", "train.lr=0.7") == rate("smoke", "train.learning_rate=0.7") == 0.7
+    mine.write_text(f"{top}[presets.smoke.train]\nlr = 0.3\n")
+    assert rate("smoke") == 0.3
+
+
+@pytest.mark.parametrize("presets", ["3", "{ smoke = 3 }"])
+def test_presets_are_tables(presets: str, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(f'title = "x"\nfigure = "proxies"\nclaim = "y"\npresets = {presets}\n')
+    with pytest.raises(InputError, match="must be a table of tables"):
+        load_study(str(mine), "smoke")
 
 
 def test_another_model_brings_its_own_options() -> None:
