@@ -38,7 +38,14 @@ class Outcome:
 
 def attempt(root: Path, stage: Stage) -> Outcome:
     """Compute a stage; what it prints, and the traceback if it fails, goes to its log."""
-    store, started = Store(root), time.perf_counter()
+    started = time.perf_counter()
+    try:
+        return _attempt(Store(root), stage, started)
+    except OSError as error:  # the log itself cannot be written: on a full disk, what fails last is its flush
+        return Outcome(_ending(error), time.perf_counter() - started, _sentence(error))
+
+
+def _attempt(store: Store, stage: Stage, started: float) -> Outcome:
     log = store.log(stage)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a") as said, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):

@@ -20,6 +20,7 @@ from remanence.storage import Draft, Folder
 from remanence.study import Stage, StageKind, Store, compute_stages, in_order, run_stages
 from remanence.study.ledger import Ledger
 from remanence.study.processes import Processes
+from remanence.study.worker import attempt
 
 
 def _add(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
@@ -147,6 +148,21 @@ def test_a_full_disk_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(RemanenceError, match=r"No space left.*What was finished is kept"):
         run_stages([full], store, workers=1)
     assert store.holds(good)
+
+
+def test_a_log_on_a_full_disk_ends_the_run_in_the_same_sentence(tmp_path: Path) -> None:
+    """/dev/full takes nothing; the traceback is flushed when the log is closed."""
+    store, stage = Store(tmp_path), Stage(StageKind("bad", 1, _fail), {})
+    store.log(stage).parent.mkdir()
+    store.log(stage).symlink_to("/dev/full")
+    with pytest.raises(RemanenceError, match=r"No space left on device.*make room and run it again"):
+        run_stages([stage], store, workers=1)
+
+
+def test_a_place_without_room_for_logs_is_an_outcome(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file where the folder of logs should be")
+    outcome = attempt(tmp_path, chain(1)[0])
+    assert (outcome.ending, "File exists" in outcome.sentence) == ("broken", True)
 
 
 def test_a_passing_fault_is_tried_again(tmp_path: Path) -> None:
