@@ -55,16 +55,14 @@ class Processes:
 
     def start(self, stage: Stage) -> None:
         """Hand a stage to an idle worker, or to a new one."""
-        self._workers = [each for each in self._workers if each.stage is not None or each.process.is_alive()]
+        self._forget_the_dead()
         idle = next((each for each in self._workers if each.stage is None), None)
         if idle is None:
             with undisturbed():
                 idle = _Worker(self._root)
                 self._workers.append(idle)
         idle.stage = stage
-        with contextlib.suppress(
-            BrokenPipeError
-        ):  # it died idle; `wait` will say so and the stage is retried
+        with contextlib.suppress(ConnectionError):  # it died idle; `wait` will say so, and it is tried again
             idle.pipe.send(stage)
 
     def wait(self, seconds: float) -> list[tuple[Stage, Outcome]]:
@@ -72,8 +70,14 @@ class Processes:
         busy = [each for each in self._workers if each.stage is not None]
         wait([each.pipe for each in busy], timeout=seconds)
         found = [news for each in busy if (news := each.finish()) is not None]
-        self._workers = [each for each in self._workers if each.process.exitcode is None]
+        self._forget_the_dead()
         return found
+
+    def _forget_the_dead(self) -> None:
+        """But not one that died at its stage since it was asked: the next `wait` will hear of it."""
+        self._workers = [
+            each for each in self._workers if each.stage is not None or each.process.exitcode is None
+        ]
 
     def close(self, *, abandon: bool) -> None:
         """Ask the workers to leave, or make them."""

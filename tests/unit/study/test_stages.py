@@ -20,7 +20,7 @@ from remanence.storage import Draft, Folder
 from remanence.study import Stage, StageKind, Store, compute_stages, in_order, run_stages
 from remanence.study.ledger import Ledger
 from remanence.study.processes import Processes
-from remanence.study.worker import attempt
+from remanence.study.worker import Outcome, attempt
 
 
 def _add(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
@@ -62,7 +62,12 @@ def _slow(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> 
     _add(draft, params, inputs)
 
 
+def _sleep(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
+    time.sleep(60)
+
+
 ADD = StageKind("add", 1, _add)
+SLEEP = StageKind("sleep", 1, _sleep)
 SLOW = StageKind("slow", 1, _slow)
 
 
@@ -117,6 +122,29 @@ def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
     run_stages([stage], store, workers=1)
     assert store.get(stage).document("value")["value"] == 1
     assert store.sweep() == 0, "what the killed worker left must have been swept"
+
+
+def test_a_worker_killed_after_it_was_asked_is_heard_of_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies between the question and the look at who is alive; its stage must not be lost with it."""
+    executor, stage = Processes(tmp_path, 1), Stage(SLEEP, {})
+    executor.start(stage)
+    (worker,) = executor._workers
+    ask = worker.finish
+
+    def ask_and_kill() -> tuple[Stage, Outcome] | None:
+        answer = ask()
+        worker.process.kill()
+        worker.process.join()
+        return answer
+
+    monkeypatch.setattr(worker, "finish", ask_and_kill)
+    assert executor.wait(0.0) == []
+    monkeypatch.undo()
+    ((ended, outcome),) = executor.wait(30.0)
+    assert (ended.key, outcome.ending) == (stage.key, "killed")
+    executor.close(abandon=True)
 
 
 def test_a_failing_stage_says_why_and_keeps_what_was_done(tmp_path: Path) -> None:
