@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 
 from remanence.cli import console, main
+from remanence.storage import create
 from remanence.study import Store
 from remanence.study.catalog import load_study
 from remanence.study.running import plan
@@ -166,6 +167,21 @@ def test_clean_keeps_what_others_share(store: Path, tmp_path: Path) -> None:
     assert run("clean", "curves", *STUDY[1:], "--store", root).returncode == 0
     assert len(Store(root).artifacts()) == before - 1, "the curves' own figure only"
     assert counts(run("run", *STUDY, "--store", root, "--json"))[0] == 0
+
+
+def test_clean_with_a_change_keeps_what_the_study_needs_without(tmp_path: Path) -> None:
+    """Artifacts are made up: whether they go is a matter of their names."""
+    store, change = Store(tmp_path / "store"), "audit.tolerance=0.1"
+    store.claim()
+    forms = [in_order([plan(load_study("l1-sparse", "smoke", each)).goal]) for each in ([], [change])]
+    for stage in {stage.key: stage for form in forms for stage in form}.values():
+        with create(store.path(stage), stage.kind.name) as draft:
+            draft.document("value", {})
+    own = {stage.key for stage in forms[1]} - {stage.key for stage in forms[0]}
+    done = run("clean", "l1-sparse", "--preset", "smoke", "--set", change, "--store", store.root)
+    assert done.returncode == 0
+    assert {path.name for path in store.artifacts()} == {stage.key for stage in forms[0]}
+    assert len(own) == 1, "its own figure"
 
 
 def test_a_failed_stage_is_reported_with_its_log_and_the_rest_goes_on(store: Path, tmp_path: Path) -> None:

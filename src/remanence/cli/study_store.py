@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,7 +107,8 @@ def clean(
 ) -> None:
     """Remove damaged artifacts and old logs, and what only the named studies need.
 
-    What another study that comes with the package shares, with the same preset, stays.
+    What another study that comes with the package shares, with the same preset, stays; with --set, so does what
+    the same study needs without it.
 
     Example:
 
@@ -121,18 +123,27 @@ def clean(
     dry_run:
         Only say what would go.
     """
-    from remanence.errors import InputError
-    from remanence.study.catalog import shipped
     from remanence.study.tidying import clean as remove
 
     planned, place = planned_studies(studies or [], which)
-    others: list[Planned] = []
-    for path in shipped() if planned else ():
-        if path.stem not in {each.study.name for each in planned}:
-            with contextlib.suppress(InputError):  # what cannot be planned here has no artifacts here either
-                others += planned_studies([str(path)], which)[0]
+    others = _others({each.study.name for each in planned}, which) if planned else []
     going = remove(place, planned, others, really=not dry_run)
     word = "would go" if dry_run else "removed"
     for path in going:
         console.out.print(f"{path.name} {word}", markup=False)
     console.out.print(f"{len(going)} pieces {word}")
+
+
+def _others(names: set[str], which: StudyOptions) -> list[Planned]:
+    """What stays: other studies, as they are and with these changes; with changes, the named ones as they are too."""
+    from remanence.errors import InputError
+    from remanence.study.catalog import shipped
+
+    found: list[Planned] = []
+    for path in shipped():
+        forms = [replace(which, changes=None)] if which.changes or path.stem not in names else []
+        forms += [which] if which.changes and path.stem not in names else []
+        for form in forms:
+            with contextlib.suppress(InputError):  # what cannot be planned here has no artifacts here either
+                found += planned_studies([str(path)], form)[0]
+    return found
