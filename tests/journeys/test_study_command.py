@@ -217,6 +217,7 @@ def test_a_failure_in_one_study_leaves_the_pages_of_the_others(store: Path, tmp_
             ["run", "proxies", "--preset", "smoke", "--workers", "0", "--dry-run"],
             "`workers` must be at least 1",
         ),
+        (["run", "proxies", "--preset", "smoke", "--address", "head:6379"], "use --executor ray"),
         (["run", "proxies", "--preset", "smoke", "--store", __file__], "is a file"),
         (["run", "proxies", "--data-dir", "/nowhere"], "it is in neither"),
         (["show", "proxies", "--preset", "smoke", "--store", "/nowhere"], "has not been computed"),

@@ -59,3 +59,25 @@ def test_an_address_where_nobody_is_takes_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be reached") as caught:
         compute_stages([stage], Store(tmp_path), executor)
     assert "\n" not in str(caught.value)
+
+
+class Rude(BaseException):
+    """No `Exception`: the worker does not make an outcome of it, so the task itself ends with it."""
+
+
+def be_rude(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
+    raise Rude("go away")
+
+
+def test_what_a_task_raises_is_its_failure_and_not_a_lost_worker(tmp_path: Path) -> None:
+    stage = Stage(StageKind("rude", 1, be_rude), {})
+    store = Store(tmp_path / "store")
+    tally = compute_stages([stage], store, make_executor("ray", store.root, workers=1))
+    assert [each.sentence for each in tally.failures] == ["Rude: go away"]
+
+
+def test_a_cluster_that_is_up_is_not_joined_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    stage = Stage(StageKind("mortal", 1, die_once), {"mark": str(tmp_path)})
+    store = Store(tmp_path / "store")
+    assert compute_stages([stage], store, make_executor("ray", store.root, workers=1)).computed == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from remanence.errors import UnknownNameError
+from remanence.errors import InputError, UnknownNameError
 from remanence.study.stages import Stage
 from remanence.study.worker import Outcome
 
@@ -43,6 +43,8 @@ def make_executor(name: str, root: Path, *, workers: int, address: str | None = 
         address: of a Ray cluster; a local one is started when there is none.
     """
     if name == "process":
+        if address is not None:
+            raise InputError(f"`address` is that of a Ray cluster; use --executor ray for {address}.")
         from remanence.study.processes import Processes
 
         return Processes(root, workers)

@@ -33,10 +33,10 @@ class Ledger:
     def __init__(self, root: Path) -> None:
         self._path = root / _FILE
 
-    def note(self, stage: Stage, seconds: float) -> None:
-        """Add a line; short enough for the system to write it whole."""
+    def note(self, stage: Stage, seconds: float, where: str = "") -> None:
+        """Add a line, short enough for the system to write it whole; of work done here, where nothing else is said."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        entry = Entry(stage.key, stage.kind.name, round(seconds, 3), now, machine())
+        entry = Entry(stage.key, stage.kind.name, round(seconds, 3), now, where or machine())
         with self._path.open("a") as file:
             file.write(json.dumps(asdict(entry)) + "\n")
 

@@ -47,6 +47,10 @@ class RayCluster:
     def _outcome(self, reference: Any) -> Outcome:
         try:
             outcome: Outcome = self._ray.get(reference)
+        except (
+            self._ray.exceptions.RayTaskError
+        ) as error:  # raised by the task: another attempt would raise it too
+            return Outcome("failed", sentence=f"{type(error.cause).__name__}: {error.cause}")
         except self._ray.exceptions.RayError as error:
             return Outcome("killed", sentence=f"its Ray worker was lost ({type(error).__name__})")
         return outcome
@@ -67,7 +71,10 @@ def _begin(workers: int, address: str | None) -> Any:
     try:
         _knock(address)
         if address is None:
-            ray.init(num_cpus=workers, include_dashboard=False, runtime_env=environment, **options)
+            # said, because with no address Ray joins whatever cluster this machine or RAY_ADDRESS knows of
+            ray.init(
+                address="local", num_cpus=workers, include_dashboard=False, runtime_env=environment, **options
+            )
         else:
             ray.init(address=address, runtime_env=environment, **options)
     except (OSError, ValueError, RuntimeError) as error:

@@ -65,12 +65,12 @@ def run_planned(
 ) -> Ran:
     """Compute what is missing of some studies, their common stages once."""
     started = time.perf_counter()
+    made = make_executor(executor, store.root, workers=workers, address=address)
     store.claim()
     sentence = f"Another study is running in {store.root}; wait for it, or use another --store."
     with exclusive(store.root / ".lock", sentence):
         store.sweep()
         goals = [each.goal for each in planned]
-        made = make_executor(executor, store.root, workers=workers, address=address)
         tally = compute_stages(goals, store, made, watcher)
     return Ran(tally, time.perf_counter() - started)
 

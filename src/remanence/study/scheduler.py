@@ -174,7 +174,7 @@ def _drive(progress: _Progress, store: Store, executor: Executor, watcher: Watch
                 store.sweep()
             again = _settle(progress, store, stage, outcome)
             if outcome.ending == "done":
-                ledger.note(stage, outcome.seconds)
+                ledger.note(stage, outcome.seconds, outcome.machine)
             watcher.ended(stage, outcome, again=again)
         watcher.beat()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from remanence.errors import RemanenceError
+from remanence.study.ledger import machine
 from remanence.study.stages import Stage
 from remanence.study.store import Store
 
@@ -29,11 +30,13 @@ class Outcome:
         ending: see `Ending`.
         seconds: how long it took.
         sentence: what went wrong.
+        machine: where it was done; a cluster has several.
     """
 
     ending: Ending
     seconds: float = 0.0
     sentence: str = ""
+    machine: str = ""
 
 
 def attempt(root: Path, stage: Stage) -> Outcome:
@@ -55,7 +58,7 @@ def _attempt(store: Store, stage: Stage, started: float) -> Outcome:
             traceback.print_exc(file=said)
             return Outcome(_ending(error), time.perf_counter() - started, _sentence(error))
     log.unlink(missing_ok=True)
-    return Outcome("done", time.perf_counter() - started)
+    return Outcome("done", time.perf_counter() - started, machine=machine())
 
 
 def _ending(error: Exception) -> Ending:

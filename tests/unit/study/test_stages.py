@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 from remanence.errors import RemanenceError, RunFolderError
 from remanence.storage import Draft, Folder
 from remanence.study import Stage, StageKind, Store, compute_stages, in_order, run_stages
-from remanence.study.ledger import Ledger
+from remanence.study.ledger import Ledger, machine
 from remanence.study.processes import Processes
 from remanence.study.worker import Outcome, attempt
 
@@ -75,6 +76,26 @@ def chain(value: int) -> tuple[Stage, Stage, Stage]:
     one = Stage(ADD, {"value": value})
     two = Stage(ADD, {"value": 10}, (one,))
     return one, two, Stage(ADD, {"value": 100}, (one, two))
+
+
+class _Elsewhere:
+    """An executor of one slot whose work is done on another machine, for all that the scheduler can tell."""
+
+    slots, local = 1, False
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._ended: list[tuple[Stage, Outcome]] = []
+
+    def start(self, stage: Stage) -> None:
+        self._ended.append((stage, replace(attempt(self._root, stage), machine="a machine of the cluster")))
+
+    def wait(self, seconds: float) -> list[tuple[Stage, Outcome]]:
+        ended, self._ended = self._ended, []
+        return ended
+
+    def close(self, *, abandon: bool) -> None:
+        pass
 
 
 def slow_graph() -> list[Stage]:
@@ -231,6 +252,14 @@ def test_the_ledger_survives_a_line_cut_short(tmp_path: Path) -> None:
     ledger.note(two, 2.5)
     assert {key: entry.seconds for key, entry in ledger.entries().items()} == {one.key: 1.5, two.key: 2.5}
     assert list(ledger.entries([two])) == [two.key]
+
+
+def test_the_ledger_says_where_a_stage_was_computed(tmp_path: Path) -> None:
+    store, ledger, (one, two, _) = Store(tmp_path), Ledger(tmp_path), chain(1)
+    compute_stages([one], store, _Elsewhere(tmp_path))
+    ledger.note(two, 1.0)
+    assert ledger.entries()[one.key].machine == "a machine of the cluster"
+    assert ledger.entries()[two.key].machine == machine() == attempt(tmp_path, two).machine
 
 
 def test_kills_at_random_moments_change_nothing(tmp_path: Path) -> None:
