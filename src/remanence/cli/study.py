@@ -105,6 +105,7 @@ def run(
     if dry_run:
         _show_plan(planned, place, count, json)
         return
+    _tell_outdated(place)
     with LiveStages(count) as watcher:
         ran = run_planned(planned, place, executor=executor, workers=count, address=address, watcher=watcher)
     documents = [result_document(each, place) for each in planned]
@@ -226,6 +227,16 @@ def _show_plan(planned: Sequence[Planned], store: Store, workers: int, json: boo
         console.print_json(document)
     else:
         print_plan(document)
+
+
+def _tell_outdated(store: Store) -> None:
+    from remanence.study.outdated import outdated
+
+    if old := len(outdated(store)):
+        what = "1 artifact in the store is" if old == 1 else f"{old} artifacts in the store are"
+        console.note(
+            f"{what} of older code and not used; `remanence study clean --dry-run` shows what can go."
+        )
 
 
 def _write_finished(

@@ -105,7 +105,7 @@ def clean(
     which: StudyOptions = USUAL,
     dry_run: Flag = False,
 ) -> None:
-    """Remove damaged artifacts and old logs, and what only the named studies need.
+    """Remove damaged artifacts, those of older code and old logs, and what only the named studies need.
 
     What another study that comes with the package shares, with the same preset, stays; with --set, so does what
     the same study needs without it.

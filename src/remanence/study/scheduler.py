@@ -100,7 +100,7 @@ def compute_stages(
     watcher = watcher or Watcher()
     there, todo = store.survey(goals)
     watcher.begin(there, todo)
-    store.discard(todo)  # what depends on something missing is made again
+    store.discard(todo)  # what is damaged, or depends on something missing, is made again
     progress = _Progress(list(todo), {stage.key for stage in there})
     try:
         _drive(progress, store, executor, watcher)

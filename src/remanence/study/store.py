@@ -31,7 +31,13 @@ class Store:
         self.root = root
 
     def claim(self) -> None:
-        """Make the folder a store, or refuse it: somebody else's files, or a layout from the future."""
+        """Make the folder a store, or refuse it."""
+        self.check()
+        if not (self.root / _MARK).exists():
+            atomic.write_text(self.root / _MARK, json.dumps({"remanence": "store", "layout": _LAYOUT}) + "\n")
+
+    def check(self) -> None:
+        """Refuse somebody else's files, or a layout from the future; nothing is changed."""
         mark = self.root / _MARK
         if self.root.exists() and not self.root.is_dir():
             raise RunFolderError(f"{self.root} is a file; a store must be a folder.")
@@ -47,7 +53,6 @@ class Store:
             raise RunFolderError(
                 f"{self.root} is not empty and not a store; choose another --store. Nothing was changed."
             )
-        atomic.write_text(mark, json.dumps({"remanence": "store", "layout": _LAYOUT}) + "\n")
 
     def path(self, stage: Stage) -> Path:
         """Where this stage's artifact is or would be."""
@@ -62,9 +67,9 @@ class Store:
         return open_folder(self.path(stage), stage.kind.name)
 
     def holds(self, stage: Stage) -> bool:
-        """Whether the artifact is there, whole, and made from the inputs that are there now.
+        """Whether the artifact is there, whole, and made from the inputs that are there now; nothing is changed.
 
-        A damaged one is removed, so that it is made again; one in a format that only newer code reads is refused.
+        One in a format that only newer code reads is refused.
         """
         path = self.path(stage)
         if not path.exists():
@@ -73,12 +78,9 @@ class Store:
         try:
             found = self.get(stage)
             found.verify()
-            sound = bool(found.config().get("inputs", []) == self._digests(stage))
+            return bool(found.config().get("inputs", []) == self._digests(stage))
         except RunFolderError:
-            sound = False
-        if not sound:
-            shutil.rmtree(path)
-        return sound
+            return False
 
     def survey(self, goals: Iterable[Stage]) -> tuple[list[Stage], list[Stage]]:
         """What is there and what is to be done; what depends on something missing is to be done again too."""

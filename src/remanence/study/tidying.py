@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from remanence.errors import RunFolderError
 from remanence.storage import open_folder
 from remanence.storage.lock import exclusive
+from remanence.study.outdated import outdated
 from remanence.study.running import Planned
 from remanence.study.stages import in_order
 from remanence.study.store import Store
@@ -48,28 +49,36 @@ def compare_stores(planned: Sequence[Planned], one: Store, other: Store) -> Comp
 
 
 def clean(store: Store, remove: Sequence[Planned], keep: Sequence[Planned], *, really: bool) -> list[Path]:
-    """Remove the artifacts of some studies that others do not share, and all that is damaged or half-written.
+    """Remove the artifacts of some studies that others do not share, and all that is damaged, half-written or outdated.
 
     Args:
         store: whose.
         remove: studies that are no longer wanted.
         keep: studies whose artifacts stay.
-        really: or only say what would go.
+        really: or only say what would go, and change nothing.
     """
-    store.claim()
+    if not store.root.exists():
+        return []
+    store.check()
+    kept = {stage.key for stage in in_order([each.goal for each in keep])}
+    unwanted = {stage.key for stage in in_order([each.goal for each in remove])} - kept
+    if not really:
+        return _going(store, unwanted)
     with exclusive(store.root / ".lock", f"A study is running in {store.root}; wait for it."):
-        if really:
-            store.sweep()
-        kept = {stage.key for stage in in_order([each.goal for each in keep])}
-        unwanted = {stage.key for stage in in_order([each.goal for each in remove])} - kept
-        going = [path for path in store.artifacts() if path.name in unwanted or _damaged(path)]
-        going += sorted((store.root / "logs").glob("*.log"))
-        for path in going if really else ():
+        store.sweep()
+        going = _going(store, unwanted)
+        for path in going:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink()
     return going
+
+
+def _going(store: Store, unwanted: Collection[str]) -> list[Path]:
+    old = set(outdated(store))
+    going = [path for path in store.artifacts() if path.name in unwanted or path in old or _damaged(path)]
+    return going + sorted((store.root / "logs").glob("*.log"))
 
 
 def _damaged(path: Path) -> bool:

@@ -67,7 +67,7 @@ class Seen:
 
 
 class Studies:
-    """A store, looked at. Nothing is verified here as a study verifies it: that would remove what is damaged."""
+    """A store, looked at. Nothing is verified here as a study verifies it: that reads every file."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
