@@ -51,21 +51,10 @@ def measure_speedup(root: Path, count: int, epochs: int) -> dict[str, object]:
     }
 
 
-def measure_kills(root: Path, kills: int, executor: str) -> dict[str, object]:
+def measure_kills(root: Path, kills: int) -> dict[str, object]:
     """SIGKILL the whole smoke study again and again; is the end the same as without?"""
     quiet, noisy = root / "quiet", root / "noisy"
-    command = [
-        sys.executable,
-        "-m",
-        "remanence",
-        "study",
-        "run",
-        STUDY,
-        "--preset",
-        "smoke",
-        "--executor",
-        executor,
-    ]
+    command = [sys.executable, "-m", "remanence", "study", "run", STUDY, "--preset", "smoke"]
     start = time.perf_counter()
     subprocess.run([*command, "--store", str(quiet)], check=True, stdout=subprocess.DEVNULL)
     whole, rng, done = time.perf_counter() - start, random.Random(0), 0
@@ -95,7 +84,7 @@ def main() -> None:
         if arguments.stages:
             print(json.dumps(measure_speedup(root, arguments.stages, arguments.epochs)))
         if arguments.kills:
-            print(json.dumps(measure_kills(root, arguments.kills, "process")))
+            print(json.dumps(measure_kills(root, arguments.kills)))
 
 
 if __name__ == "__main__":

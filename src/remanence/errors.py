@@ -15,7 +15,11 @@ A message says what must hold, what was found, and what to do about it.
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+"""What the system's errors say when there is no room left."""
 
 
 class RemanenceError(Exception):

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from remanence.cli import console, main
 from remanence.storage import create
-from remanence.study import Store
+from remanence.study import Stage, StageKind, Store
 from remanence.study.catalog import load_study
 from remanence.study.running import plan
 from remanence.study.stages import in_order
@@ -84,6 +84,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_second_run_computes_nothing(store: Path) -> None:
     assert counts(run("run", *STUDY, "--store", store, "--json")) == (0, len(stages()), 0)
+
+
+def test_what_older_code_left_is_told_and_not_used(store: Path, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(store, root)
+    Store(root).compute(Stage(StageKind("train", 0, lambda draft, params, inputs: None), {}))
+    done = run("run", *STUDY, "--store", root, "--json")
+    assert counts(done) == (0, len(stages()), 0)
+    assert "1 artifact in the store is of older code and not used" in done.stderr
+    assert run("clean", "--store", root).stdout.endswith("1 pieces removed\n")
 
 
 def test_a_deleted_artifact_and_what_depends_on_it_only_are_computed_again(

@@ -34,7 +34,7 @@ from remanence.cli.train import app as train
 from remanence.cli.tune import app as tune
 from remanence.cli.unlearn import app as unlearn
 from remanence.cli.verify import app as verify
-from remanence.errors import DataWarning, InputError, RemanenceError
+from remanence.errors import FULL_DISK, DataWarning, InputError, RemanenceError
 
 app = App(
     name="remanence",
@@ -75,7 +75,6 @@ for command in _COMMANDS:
     app.command(command)
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNUSABLE = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.ENOENT)
 
 
@@ -102,7 +101,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL_DISK:
             console.print_error(f"{error.strerror}. What was finished is kept; make room and run it again.")
             return 1
         if error.errno in _UNUSABLE and error.filename is not None:

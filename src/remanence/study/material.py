@@ -39,9 +39,8 @@ def load_examples(source: str, train: int, test: int) -> tuple[Examples, Example
 
 def data_params(settings: DataSettings) -> dict[str, Any]:
     """What a stage's question says of the data: their name, and a digest that cannot lie."""
-    train, test = load_examples(settings.source, settings.train, settings.test)
-    digest = f"{train.digest()[:16]}-{test.digest()[:16]}"
-    return {"source": settings.source, "train": settings.train, "test": settings.test, "digest": digest}
+    named = {"source": settings.source, "train": settings.train, "test": settings.test}
+    return named | {"digest": _digested(**named)[2]}
 
 
 def examples_of(params: Params) -> tuple[Examples, Examples]:

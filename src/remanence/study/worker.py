@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from remanence.errors import RemanenceError
+from remanence.errors import FULL_DISK, RemanenceError
 from remanence.study.ledger import machine
 from remanence.study.stages import Stage
 from remanence.study.store import Store
@@ -18,8 +17,6 @@ from remanence.study.store import Store
 Ending = Literal["done", "failed", "full", "broken", "killed"]
 """`failed`: wrong by its nature, no use trying again; `broken`: may go well another time; `full`: no room left;
 `killed`: the process went away without a word."""
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ def _attempt(store: Store, stage: Stage, started: float) -> Outcome:
 
 
 def _ending(error: Exception) -> Ending:
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and error.errno in FULL_DISK:
         return "full"
     passing = isinstance(error, OSError | MemoryError) and not isinstance(error, RemanenceError)
     return "broken" if passing else "failed"

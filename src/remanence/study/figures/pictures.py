@@ -10,17 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remanence.report.study_figures import pictures_figure
-from remanence.study.graph import Graph
+from remanence.study.figures import proxies
 from remanence.study.material import load_examples
-from remanence.study.results import Agreement, Parts, Result, Verdict, Wanted
+from remanence.study.results import Agreement, Parts, Result, Verdict
 
 _SHOWN = 10
 _SHARE = 0.1
 
 
-def wanted(graph: Graph) -> Wanted:
-    """The scores of every training run."""
-    return [({"role": "score", "seed": seed}, graph.score(seed)) for seed in range(graph.study.seeds)]
+wanted = proxies.wanted
 
 
 def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
