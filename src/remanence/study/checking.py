@@ -82,14 +82,18 @@ def _check_figure(study: Study) -> None:
             f"`audit.metrics` must be among {', '.join(measured)}, which the figure {figure} can show; got "
             f"{unmeasured[0]!r}."
         )
-    enough = {
-        "hardest": ("score.proxies", len(study.score.proxies), 1),
-        "rankings": ("score.sigmas", len(study.score.sigmas), 2),
-        "sizes": ("forget.sizes", len({Graph(study).size(each) for each in study.forget.sizes}), 2),
-    }
-    name, count, least = enough.get(figure, ("", 0, 0))
-    if count < least:
-        raise InputError(f"The figure {figure} needs at least {least} different `{name}`; got {count}.")
+    sizes = {Graph(study).size(each) for each in study.forget.sizes}
+    enough = [
+        (("hardest",), "score.proxies", study.score.proxies, 1),
+        (("rankings",), "score.sigmas", study.score.sigmas, 2),
+        (("sizes",), "forget.sizes", sizes, 2),
+        (("times", "sizes", "curves", "barriers", "group"), "forget.bands", study.forget.bands, 2),
+    ]
+    for figures, name, given, least in enough:
+        if figure in figures and len(given) < least:
+            raise InputError(
+                f"The figure {figure} needs at least {least} different `{name}`; got {len(given)}."
+            )
     if figure == "hardest" and len(study.unlearn.methods) > 1:
         raise InputError(
             f"The figure hardest is of one method; `unlearn.methods` has {len(study.unlearn.methods)}."

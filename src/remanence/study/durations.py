@@ -136,11 +136,11 @@ def hardest_minus_easiest(runs: Iterable[Timed]) -> list[Gap | None]:
 def _correlation(runs: Sequence[Timed]) -> float | None:
     """Of time and loss. A run that had not got there counts if it was watched longer than any other took.
 
-    A run that diverged early is not known to be long or short. With fewer than three others nothing is said.
+    A run that diverged early is not known to be long or short; where half of them did, nothing is said.
     """
     longest = max((run.duration.value for run in runs if run.duration.reached), default=0.0)
     ranked = [run for run in runs if run.duration.reached or run.duration.value > longest]
-    if len(ranked) < 3:
+    if 2 * len(ranked) <= len(runs):
         return None
     return spearman([run.loss for run in ranked], [_rank_value(run) for run in ranked])
 

@@ -142,6 +142,7 @@ def test_a_wrong_setting_is_named_with_the_nearest(override: str, sentence: str)
         ('unlearn.methods=["noisy_finetune"]', "needs `noise` above 0"),
         ("train.record=5000", r"`train\.record` must be at most the 246 steps"),
         ("figure=hardest", r"hardest needs at least 1 different `score\.proxies`"),
+        ("forget.bands=[]", r"times needs at least 2 different `forget\.bands`; got 0"),
         ("figure=sizes", r"sizes needs at least 2 different `forget\.sizes`"),
         ("figure=rankings", r"rankings needs at least 2 different `score\.sigmas`"),
         ('score.proxies=["privacy_loss"]', "must be other scores than privacy_loss"),

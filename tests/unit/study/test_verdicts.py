@@ -63,6 +63,9 @@ def test_what_was_not_reached_is_told() -> None:
         ([[1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [-9] * 5], "agrees"),
         ([[-9, 4, 3, 2, 1]] * 2, "disagrees"),
         ([[-9] * 5] * 2, "undecided"),
+        ([[1, 5], [2, 6]], "agrees"),  # two bands are enough
+        ([[1, -1, 4], [1, -1, 4]], "agrees"),  # two of three are known
+        ([[2, -1, -1, -1, 5]] * 2, "undecided"),  # two of five are not enough
     ],
 )
 def test_times_that_were_cut_off_are_no_times(times: list[list[float]], agreement: str) -> None:
