@@ -22,7 +22,7 @@ def from_pixels(pixels: NDArray[np.uint8]) -> Tensor:
     for start in range(0, n, _BLOCK):  # what is converted is still in the cache when it is divided
         block = inputs[start : start + _BLOCK]
         block.copy_(
-            torch.from_numpy(np.ascontiguousarray(pixels[start : start + _BLOCK].transpose(0, 3, 1, 2)))
+            torch.from_numpy(np.array(pixels[start : start + _BLOCK].transpose(0, 3, 1, 2), order="C"))
         )
         block.div_(255)
     return inputs

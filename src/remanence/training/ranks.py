@@ -67,6 +67,8 @@ def joined() -> Iterator[Ranks]:
         return
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     try:
-        yield Ranks(dist.get_rank(), size)
+        ranks = Ranks(dist.get_rank(), size)
+        yield ranks
+        ranks.wait()  # nobody takes the connections down while another still uses them
     finally:
         dist.destroy_process_group()
