@@ -76,7 +76,7 @@ def measure_kills(root: Path, kills: int) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stages", type=int, default=12)
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--kills", type=int, default=0, help="also kill the smoke study so many times")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
