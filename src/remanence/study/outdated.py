@@ -20,19 +20,11 @@ from remanence.study.stages_of_unlearning import MEASURE, TUNE, UNLEARN
 from remanence.study.store import Store
 
 KINDS: dict[str, StageKind] = {
-    "train": TRAIN,
-    "score": SCORE,
-    "ranks": RANKS,
-    "forget": FORGET,
-    "oracle": ORACLE,
-    "measure": MEASURE,
-    "unlearn": UNLEARN,
-    "tune": TUNE,
-    "barrier": BARRIER,
-    "grams": GRAMS,
-    "group": GROUP,
-    "shadow": SHADOW,
-    "figure": FIGURE,
+    kind.name: kind
+    for kind in (
+        *(TRAIN, SCORE, RANKS, FORGET, ORACLE, MEASURE, UNLEARN),
+        *(TUNE, BARRIER, GRAMS, GROUP, SHADOW, FIGURE),
+    )
 }
 
 

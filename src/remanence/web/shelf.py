@@ -67,7 +67,7 @@ class Shelved:
     def read(self) -> None:
         """Have the data in memory; what is wrong with them is said to whoever asks for them."""
         with contextlib.suppress(RemanenceError, OSError):
-            self.shows_pictures  # noqa: B018 - reads them
+            _ = self.examples
 
     @property
     def is_loaded(self) -> bool:
