@@ -1,8 +1,9 @@
 """Squared norms of a convolution's per-example weight gradients, two exact ways, channels last.
 
-The gradient of the tap (a, b) is Σₜ gₜ x_{t+(a,b)}ᵀ over output positions t. Either it is built, by one
-batched product with the unfolded input, or only its norm is: Σ over pairs of positions of (g·g') times the
-inner products of the inputs under them, which are diagonal shifts of one Gram matrix of the raw input.
+The gradient of the tap (a, b) is Σₜ gₜ x_{t+(a,b)}ᵀ over output positions t. Either it is built, by batched
+products with the input (unfolded only where strides ask for it), or only its norm is: Σ over pairs of positions
+of (g·g') times the inner products of the inputs under them, which are diagonal shifts of one Gram matrix of the
+raw input.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from remanence.gradients.halves import GRAM_TRUST, half_gram, matching, paired, trace
-from remanence.gradients.use import square_sum_
 
-UNFOLDED_BYTES = 2 << 20
-"""Unfolded input at a time; more leaves the cache before the product has used it."""
+BUILT_BYTES = 4 << 20
+"""What a chunk of gradients is built from, and they themselves; more leaves the cache before it is used."""
 GRAM_BYTES = 2 << 20
 NARROW = 16
 """Columns below which a matrix product leaves most of a vector register empty."""
@@ -56,15 +56,15 @@ def weight_squared_norms(x: Tensor, g: Tensor, window: Window) -> Tensor:
     """‖gradient‖² of each example for inputs [n, h, w, c] and output gradients [n, h', w', p]."""
     if prefers_gram(x.shape[1:3], g.shape[1:3], x.shape[3], g.shape[3], window):
         return _gram(x, g, window)
-    return _unfolded(x, g, window)
+    return _built(x, g, window)
 
 
 def weight_squared_norms_and_sum(x: Tensor, g: Tensor, window: Window) -> tuple[Tensor, Tensor]:
     """The squared norms, and the batch's weight gradient [p, c, kernel height, kernel width]."""
     (height, width), c, p = window.kernel, x.shape[3], g.shape[3]
-    blocks = height if _by_lines(window, c) else 1
+    blocks = height if _slides(window, c) else 1
     total = x.new_zeros(blocks, p, height // blocks * width * c)
-    norms = _unfolded(x, g, window, total)
+    norms = _built(x, g, window, total)
     if blocks > 1:
         return norms, total.view(height, p, width, c).permute(1, 3, 0, 2)
     return norms, total.view(p, height, width, c).permute(0, 3, 1, 2)
@@ -77,52 +77,76 @@ def prefers_gram(sides_in: Sequence[int], sides_out: Sequence[int], c: int, p: i
     return t_in**2 * (c + SHIFT_WORK) + t_out**2 * p < taps * t_out * c * p
 
 
-def _unfolded(x: Tensor, g: Tensor, window: Window, total: Tensor | None = None) -> Tensor:
-    """Built in chunks, squared, forgotten; or first added to `total` [kernel heights, p, rest]."""
-    lines = _by_lines(window, x.shape[3])
-    taps = window.kernel[1] if lines else window.kernel[0] * window.kernel[1]
-    one = g.shape[1] * g.shape[2] * taps * x.shape[3] * x.element_size()
-    step = max(1, UNFOLDED_BYTES // one)
+def _built(x: Tensor, g: Tensor, window: Window, total: Tensor | None = None) -> Tensor:
+    """Gradients built in chunks, squared, forgotten; or first added to `total` [blocks, p, rest]."""
+    build, one = (_slid, _slid_numel) if _slides(window, x.shape[3]) else (_patched, _patched_numel)
+    most = max(1, BUILT_BYTES // (one(x, g, window) * x.element_size()))
+    step = -(-len(x) // -(-len(x) // most))  # chunks of one size
     parts = []
     for i in range(0, len(x), step):
-        grads = g[i : i + step].flatten(1, 2).transpose(1, 2)
-        views = (_lines if lines else _patches)(x[i : i + step], g.shape[1], g.shape[2], window)
-        built = [torch.bmm(grads, view) for view in views]
+        gradients = build(x[i : i + step], g[i : i + step], window)
         if total is not None:
-            for k, gradient in enumerate(built):
-                total[k] += gradient.sum(0)
-        parts.append(sum(square_sum_(gradient) for gradient in built))
-    return torch.cat(parts)  # type: ignore[arg-type]
+            total += gradients.sum(1)
+        parts.append(gradients.mul_(gradients).sum((0, 2, 3)))
+    return torch.cat(parts)
 
 
-def _by_lines(window: Window, c: int) -> bool:
-    """Whether to unfold along the width only, with a product for each tap of the height.
+def _slides(window: Window, c: int) -> bool:
+    """Whether nothing needs to be unfolded: output and input keep step, and a row's taps lie side by side.
 
-    That is enough where rows of output and input keep step: the inputs of a lower tap are then the same rows,
-    further down, a view. With very few channels the products would be too narrow to pay.
+    With very few channels the products would be too narrow to pay.
     """
-    return window.stride[0] == 1 and window.kernel[1] * c >= NARROW
+    return window.stride == (1, 1) and window.dilation[1] == 1 and window.kernel[1] * c >= NARROW
 
 
-def _lines(x: Tensor, height: int, width: int, window: Window) -> list[Tensor]:
-    """For each tap of the kernel's height, [n, h' w', kernel width · c]."""
+def _slid(x: Tensor, g: Tensor, window: Window) -> Tensor:
+    """[kernel height, n, p, kernel width · c] from the input itself.
+
+    On rows of one length, those of the padded input, the inputs under output position t begin t positions after
+    the tap's own shift, and those of a row of taps lie side by side. Read as a matrix that begins at each
+    kernel-width-th position, the input is its own unfolding; as many such products, each one position further,
+    cover all positions. Gradients are zero where a row of output is shorter than a row of input.
+    """
+    (height, taps), (n, rows, columns, p), c = window.kernel, g.shape, x.shape[3]
     x = _padded(x, window)
-    image, row, column, channel = x.stride()
-    shape = (x.shape[0], x.shape[1], width, window.kernel[1], x.shape[3])
-    strides = (image, row, column * window.stride[1], column * window.dilation[1], channel)
-    wide = x.as_strided(shape, strides).reshape(x.shape[0], x.shape[1] * width, -1)
-    firsts = (tap * window.dilation[0] * width for tap in range(window.kernel[0]))
-    return [wide[:, first : first + height * width] for first in firsts]
+    image, width = x.stride(0), x.shape[2]
+    g = F.pad(g, (0, 0, 0, width - columns)).reshape(n, rows * width, p)
+    last = (rows - 1) * width + columns - 1
+    built = x.new_empty(height, n, p, taps * c)
+    for phase in range(min(taps, last + 1)):
+        count = (last - phase) // taps + 1
+        grads = g[:, phase : last + 1 : taps].transpose(1, 2)
+        for tap in range(height):
+            first = (tap * window.dilation[0] * width + phase) * c
+            inputs = x.as_strided((n, count, taps * c), (image, taps * c, 1), x.storage_offset() + first)
+            if phase == 0:
+                torch.bmm(grads, inputs, out=built[tap])
+            else:
+                built[tap].baddbmm_(grads, inputs)
+    return built
 
 
-def _patches(x: Tensor, height: int, width: int, window: Window) -> list[Tensor]:
-    """[n, h' w', kernel height · kernel width · c]."""
+def _slid_numel(x: Tensor, g: Tensor, window: Window) -> int:
+    """Numbers that one example needs: its input and gradient, padded, and what is built."""
+    height, width = x.shape[1] + 2 * window.padding[0], x.shape[2] + 2 * window.padding[1]
+    taps = window.kernel[0] * window.kernel[1]
+    return height * width * x.shape[3] + g.shape[1] * width * g.shape[3] + taps * x.shape[3] * g.shape[3]
+
+
+def _patched(x: Tensor, g: Tensor, window: Window) -> Tensor:
+    """[1, n, p, kernel height · kernel width · c] from the unfolded input."""
     x = _padded(x, window)
     image, row, column, channel = x.stride()
     (step_h, step_w), (gap_h, gap_w) = window.stride, window.dilation
-    shape = (x.shape[0], height, width, *window.kernel, x.shape[3])
+    shape = (x.shape[0], g.shape[1], g.shape[2], *window.kernel, x.shape[3])
     strides = (image, row * step_h, column * step_w, row * gap_h, column * gap_w, channel)
-    return [x.as_strided(shape, strides).reshape(x.shape[0], height * width, -1)]
+    patches = x.as_strided(shape, strides).reshape(x.shape[0], g.shape[1] * g.shape[2], -1)
+    return torch.bmm(g.flatten(1, 2).transpose(1, 2), patches).unsqueeze(0)
+
+
+def _patched_numel(x: Tensor, g: Tensor, window: Window) -> int:
+    """Numbers that one example needs: twice its unfolded input, which is read right after it was written."""
+    return 2 * g.shape[1] * g.shape[2] * window.kernel[0] * window.kernel[1] * x.shape[3]
 
 
 def _padded(x: Tensor, window: Window) -> Tensor:
@@ -142,7 +166,7 @@ def _gram(x: Tensor, g: Tensor, window: Window) -> Tensor:
     totals = torch.cat(parts)
     doubtful = (totals < torch.cat(largest) * (GRAM_TRUST / (g.shape[1] * g.shape[2]))).nonzero().flatten()
     if doubtful.numel():
-        totals[doubtful] = _unfolded(x[doubtful], g[doubtful], window)
+        totals[doubtful] = _built(x[doubtful], g[doubtful], window)
     return totals
 
 
@@ -156,11 +180,11 @@ def _gram_chunk(x: Tensor, g: Tensor, window: Window) -> tuple[Tensor, Tensor]:
     down = under.new_zeros(n, h_out, w, h_out, w)
     for tap in range(window.kernel[0]):
         to, by = window.rows(0, tap, h, h_out)
-        down[:, to, :, to] += under[:, by, :, by]
+        down[:, to, :, to].add_(under[:, by, :, by])  # `+=` would copy the view onto itself
     across = under.new_zeros(n, h_out, w_out, h_out, w_out)
     for tap in range(window.kernel[1]):
         to, by = window.rows(1, tap, w, w_out)
-        across[:, :, to, :, to] += down[:, :, by, :, by]
+        across[:, :, to, :, to].add_(down[:, :, by, :, by])
     pairs = across.view(n, h_out * w_out, h_out * w_out)
     between = half_gram(grads)
     bound = pairs.diagonal(dim1=1, dim2=2).sum(1) * trace(between)

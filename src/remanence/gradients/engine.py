@@ -163,7 +163,8 @@ class Engine:
             watch.close()
             self._announce(watch)
             if losses.requires_grad:
-                torch.autograd.backward(losses, torch.full_like(losses, scale))
+                # a sum, since gradients given from outside make torch load its symbolic algebra first: two seconds
+                (losses if scale == 1 else losses * scale).sum().backward()
         ledger.finish()
         self.claimed = {self.names[key] for key in ledger.claimed}
         return losses.detach()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from remanence.errors import InputError
 from remanence.gradients.normalization_nodes import FixedNormNode, GroupNormNode, LayerNormNode
-from remanence.gradients.use import Rule, Use, Wiring
+from remanence.gradients.use import Rule, Use, Wiring, square_sum
 
 COUPLED_BATCH_NORM = (
     "BatchNorm must use its running statistics for per-example gradients; {where} uses the batch's, so that "
@@ -38,7 +38,7 @@ class Affine(Rule):
     def gradients(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:
         """Two reductions."""
         if isinstance(use.saved, dict):
-            return self._fused_gradients(use, roles, start, stop)
+            return {role: _by_example(use, use.saved[role])[start:stop] for role in roles}
         g = use.split(use.grad)[start:stop]
         found = {}
         if "weight" in roles:
@@ -49,9 +49,11 @@ class Affine(Rule):
             found["bias"] = self._reduce(g, use.shape("bias"))
         return found
 
-    def _fused_gradients(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:
-        """What the rule's own node left: sums for every image, added up over those of one example."""
-        return {role: use.split(use.saved[role])[start:stop].sum(1) for role in roles}
+    def squared_norms(self, use: Use, roles: tuple[str, ...]) -> dict[str, Tensor]:
+        """All examples at once where the rule's own node has left the gradients."""
+        if isinstance(use.saved, dict):
+            return {role: square_sum(_by_example(use, use.saved[role])) for role in roles}
+        return super().squared_norms(use, roles)
 
     def _reduce(self, values: Tensor, shape: torch.Size) -> Tensor:
         """[n, one, ...] summed down to [n, *shape]."""
@@ -181,6 +183,11 @@ class RMSNorm(Affine):
 
     def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
         return torch.rms_norm(args["input"], args["normalized_shape"], None, args["eps"])
+
+
+def _by_example(use: Use, sums: Tensor) -> Tensor:
+    """The sums of every image, added up over those of one example."""
+    return sums if len(sums) == use.n else use.split(sums).sum(1)
 
 
 def _bound(flag: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

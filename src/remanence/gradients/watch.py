@@ -173,10 +173,7 @@ class Watch(_Mode):
         return found
 
     def _use(self, call: Call, args: Any, kwargs: dict[str, Any]) -> Any:
-        cut = (
-            _swapped(self.values, args),
-            {name: _swapped(self.values, value) for name, value in kwargs.items()},
-        )
+        cut = _swapped(self.values, args), _swapped(self.values, kwargs)
         use, live = self._claimed(call, *cut)
         if use is None:
             use = self._generic(call, args, kwargs)
@@ -267,9 +264,11 @@ def _tensors(result: Any) -> list[Tensor]:
 
 
 def _swapped(values: Mapping[int, Tensor], args: Any) -> Any:
-    """The arguments with watched tensors replaced by their values, lists and tuples included."""
+    """The arguments with watched tensors replaced by their values, lists, tuples and dictionaries included."""
     if isinstance(args, (list, tuple)) and not isinstance(args, torch.Size):
-        return type(args)(_swapped(values, item) for item in args)
+        return type(args)([_swapped(values, item) for item in args])
+    if isinstance(args, dict):
+        return {name: _swapped(values, item) for name, item in args.items()}
     return values.get(id(args), args)
 
 
