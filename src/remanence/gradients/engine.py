@@ -164,7 +164,7 @@ class Engine:
             self._announce(watch)
             if losses.requires_grad:
                 # a sum, since gradients given from outside make torch load its symbolic algebra first: two seconds
-                (losses if scale == 1 else losses * scale).sum().backward()
+                torch.autograd.backward((losses if scale == 1 else losses * scale).sum())
         ledger.finish()
         self.claimed = {self.names[key] for key in ledger.claimed}
         return losses.detach()
