@@ -1,5 +1,6 @@
 """One's own data: packs, folders of pictures, tables, any torch data set."""
 
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 import remanence as rm
 from remanence.data import augment, standardize
 from remanence.data.holding_out import held_out
+from remanence.data.pixels import Pixels
 
 RNG = np.random.default_rng(0)
 
@@ -41,6 +43,32 @@ def test_a_pack(tmp_path: Path) -> None:
         assert torch.equal(
             train.inputs[2, 1], torch.from_numpy(arrays["x_train"][2, :, :, 1] / np.float32(255))
         )
+
+
+def test_pixels_stay_bytes_until_numbers_are_asked_for(tmp_path: Path) -> None:
+    train, _ = rm.load_dataset(write_pack(tmp_path / "p.npz"))
+    fewer = train.without(np.array([5, 11]))
+    assert (train.input_shape, fewer.input_shape) == ((3, 5, 4), (3, 5, 4))
+    one = train.input_at(3)
+    assert all(isinstance(each._inputs, Pixels) for each in (train, fewer))
+    assert torch.equal(one, train.inputs[3])
+    assert torch.equal(fewer.inputs, train.inputs[[0, 1, 3, 4]])
+    assert torch.equal(fewer.input_at(2), train.input_at(3))
+    assert train.without(np.array([5, 11])).digest() == fewer.digest()
+    assert isinstance(train._inputs, torch.Tensor)  # and the bytes are let go
+
+
+@pytest.mark.parametrize("axes", list(itertools.permutations(range(4))))
+def test_pixels_in_any_order_of_memory(axes: tuple[int, ...]) -> None:
+    levels = RNG.integers(0, 256, (130, 4, 5, 3), dtype=np.uint8)
+    stored = np.ascontiguousarray(levels.transpose(axes)).transpose(np.argsort(axes))
+    assert np.array_equal(stored, levels)
+    pixels = Pixels(stored)
+    right = torch.from_numpy(levels.transpose(0, 3, 1, 2) / np.float32(255))
+    assert torch.equal(pixels.numbers(), right)
+    rows = np.array([129, 0, 64])
+    assert torch.equal(pixels.take(rows).numbers(), right[rows])
+    assert pixels.shape == right.shape
 
 
 def test_a_pack_of_features_without_ids_and_names(tmp_path: Path) -> None:

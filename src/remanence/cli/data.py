@@ -118,7 +118,7 @@ def _facts(examples: Examples) -> dict[str, Any]:
     counts = examples.labels.bincount(minlength=len(examples.class_names)).tolist()
     return {
         "examples": len(examples),
-        "shape": list(examples.inputs.shape[1:]),
+        "shape": list(examples.input_shape),
         "range": [float(examples.inputs.min()), float(examples.inputs.max())],
         "class_counts": dict(zip(examples.class_names, counts, strict=True)),
         "first_id": examples.ids[0].item(),

@@ -5,8 +5,8 @@ from remanence.data.digits import digits
 from remanence.data.examples import Examples, Split
 from remanence.data.identified import IdentifiedDataset, with_ids
 from remanence.data.loading import DATASETS, SOURCES, load_dataset
-from remanence.data.pixels import standardize
 from remanence.data.sources import data_folder
+from remanence.data.standardizing import standardize
 
 __all__ = [
     "DATASETS",

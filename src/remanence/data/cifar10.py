@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remanence.data.examples import Examples
-from remanence.data.pixels import as_labels, from_pixels
+from remanence.data.pixels import Pixels, as_labels
 from remanence.data.restricted_pickle import array_in, read_pickle
 from remanence.data.sources import Source
 from remanence.errors import DataError
@@ -46,8 +46,8 @@ def cifar10(root: Path) -> tuple[Examples, Examples]:
     labels = np.concatenate([labels for _, labels in train])
     test_pixels, test_labels = _batch(contents["test_batch"], "test_batch")
     return (
-        Examples(ids, from_pixels(pixels), as_labels(labels), names),
-        Examples(np.arange(len(test_labels)), from_pixels(test_pixels), as_labels(test_labels), names),
+        Examples(ids, Pixels(pixels), as_labels(labels), names),
+        Examples(np.arange(len(test_labels)), Pixels(test_pixels), as_labels(test_labels), names),
     )
 
 

@@ -7,34 +7,62 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from remanence.data.pixels import Pixels
 from remanence.errors import DataError
 from remanence.types import ForgetSet, Ids, as_ids, positions_of
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Examples:
-    """Inputs and labels, one id each. Rows are found by id; positions never leave this room."""
+    """Inputs and labels, one id each. Rows are found by id; positions never leave this room.
+
+    Args:
+        ids: one unique whole number or text each.
+        inputs: a tensor; or stored pixels, which become one when first asked for.
+        labels: class numbers.
+        class_names: by number.
+    """
 
     ids: Ids
-    inputs: Tensor
     labels: Tensor
     class_names: tuple[str, ...]
+    _inputs: Tensor | Pixels
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ids", as_ids(self.ids))
-        sizes = {len(self.ids), len(self.inputs), len(self.labels)}
+    def __init__(
+        self, ids: ArrayLike, inputs: Tensor | Pixels, labels: Tensor, class_names: tuple[str, ...]
+    ) -> None:
+        values = {"ids": as_ids(ids), "labels": labels, "class_names": class_names, "_inputs": inputs}
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        sizes = {len(self.ids), len(inputs), len(labels)}
         if len(sizes) != 1:
             raise DataError(f"Ids, inputs and labels must be equally many; got {sorted(sizes)}.")
-        if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(
-            self.class_names
-        ):
+        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(class_names):
             raise DataError(
-                f"Labels must be in 0..{len(self.class_names) - 1}; "
-                f"got {int(self.labels.min())}..{int(self.labels.max())}."
+                f"Labels must be in 0..{len(class_names) - 1}; got {int(labels.min())}..{int(labels.max())}."
             )
+
+    @property
+    def inputs(self) -> Tensor:
+        """Images [n, channels, height, width], or features [n, features]."""
+        found = self._inputs
+        if isinstance(found, Pixels):
+            found = found.numbers()
+            object.__setattr__(self, "_inputs", found)  # the bytes are let go
+        return found
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input; pixels stay bytes for that."""
+        return tuple(self._inputs.shape[1:])
+
+    def input_at(self, position: int) -> Tensor:
+        """One input; the others' pixels stay bytes for that."""
+        found = self._inputs
+        return found.take(np.array([position])).numbers()[0] if isinstance(found, Pixels) else found[position]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -59,12 +87,13 @@ class Examples:
         for tensor in (self.inputs, self.labels):
             array = tensor.numpy()
             content.update(f"{array.dtype}{array.shape}".encode())
-            content.update(np.ascontiguousarray(array).tobytes())
+            content.update(np.ascontiguousarray(array).data)
         return content.hexdigest()
 
     def _rows(self, rows: NDArray[np.int64]) -> Examples:
-        index = torch.from_numpy(rows)
-        return Examples(self.ids[rows], self.inputs[index], self.labels[index], self.class_names)
+        index, inputs = torch.from_numpy(rows), self._inputs
+        taken = inputs.take(rows) if isinstance(inputs, Pixels) else inputs[index]
+        return Examples(self.ids[rows], taken, self.labels[index], self.class_names)
 
 
 @dataclass(frozen=True, eq=False)

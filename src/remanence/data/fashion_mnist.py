@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remanence.data.examples import Examples
-from remanence.data.pixels import as_labels, from_pixels
+from remanence.data.pixels import Pixels, as_labels
 from remanence.data.sources import Source
 from remanence.errors import DataError
 
@@ -73,4 +73,4 @@ def _part(contents: dict[str, bytes], part: str) -> Examples:
         raise DataError(
             f"{names[0]} must have three axes and {names[1]} one; got {images.ndim}, {labels.ndim}."
         )
-    return Examples(np.arange(len(labels)), from_pixels(images[..., None]), as_labels(labels), _NAMES)
+    return Examples(np.arange(len(labels)), Pixels(images[..., None]), as_labels(labels), _NAMES)

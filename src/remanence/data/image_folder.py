@@ -12,7 +12,7 @@ from PIL import Image
 
 from remanence.data.examples import Examples
 from remanence.data.holding_out import held_out, parted
-from remanence.data.pixels import as_labels, from_pixels
+from remanence.data.pixels import Pixels, as_labels
 from remanence.errors import DataError
 
 _KINDS = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp")
@@ -48,7 +48,7 @@ def _examples(root: Path, part: Path, names: tuple[str, ...]) -> Examples:
         raise DataError(f"{part} must hold pictures in the folders {', '.join(names)}; it has none.")
     pixels = _one_shape([_pixels(file) for file, _ in found], [file for file, _ in found])
     ids = np.array([file.relative_to(root).as_posix() for file, _ in found])
-    return Examples(ids, from_pixels(pixels), as_labels(np.array([label for _, label in found])), names)
+    return Examples(ids, Pixels(pixels), as_labels(np.array([label for _, label in found])), names)
 
 
 def _pictures(folder: Path) -> list[Path]:

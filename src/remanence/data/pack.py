@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remanence.data.examples import Examples
-from remanence.data.pixels import as_labels, from_pixels
+from remanence.data.pixels import Pixels, as_labels
 from remanence.errors import DataError
 
 _NEEDED = ("x_train", "y_train", "x_test", "y_test")
@@ -52,9 +52,9 @@ def _part(arrays: Mapping[str, NDArray[Any]], part: str, names: tuple[str, ...],
     return Examples(ids, inputs, as_labels(labels), names)
 
 
-def _inputs(values: NDArray[Any], what: str) -> Tensor:
+def _inputs(values: NDArray[Any], what: str) -> Tensor | Pixels:
     if values.dtype == np.uint8 and values.ndim in (3, 4):
-        return from_pixels(values if values.ndim == 4 else values[..., None])
+        return Pixels(values if values.ndim == 4 else values[..., None])
     if values.dtype.kind not in "fiu" or values.ndim not in (2, 4):
         raise DataError(
             f"{what} must be pixels [n, height, width, channels] or numbers [n, features]; "

@@ -1,4 +1,4 @@
-"""From stored pixels to what a network sees."""
+"""Stored pixels, which stay bytes until somebody asks for what a network sees."""
 
 from __future__ import annotations
 
@@ -9,23 +9,42 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from remanence.data.examples import Examples
-from remanence.errors import DataError
-
 _BLOCK = 64
 
 
-def from_pixels(pixels: NDArray[np.uint8]) -> Tensor:
-    """Grey levels 0..255 [n, height, width, channels] as float32 [n, channels, height, width] in [0, 1]."""
-    n, height, width, channels = pixels.shape
-    inputs = torch.empty(n, channels, height, width)
-    for start in range(0, n, _BLOCK):  # what is converted is still in the cache when it is divided
-        block = inputs[start : start + _BLOCK]
-        block.copy_(
-            torch.from_numpy(np.array(pixels[start : start + _BLOCK].transpose(0, 3, 1, 2), order="C"))
-        )
-        block.div_(255)
-    return inputs
+class Pixels:
+    """Grey levels 0..255 of n pictures of one size; as numbers they take four times the memory.
+
+    Args:
+        levels: [n, height, width, channels]. Not copied where each picture's bytes lie together.
+    """
+
+    def __init__(self, levels: NDArray[np.uint8]) -> None:
+        self._levels = levels if _together(levels) else _gathered(levels)
+
+    def __len__(self) -> int:
+        return len(self._levels)
+
+    @property
+    def shape(self) -> torch.Size:
+        """Of the tensor that they become: [n, channels, height, width]."""
+        n, height, width, channels = self._levels.shape
+        return torch.Size((n, channels, height, width))
+
+    def take(self, rows: NDArray[np.int64]) -> Pixels:
+        """Some of the pictures, in this order."""
+        return Pixels(self._levels[rows])
+
+    def numbers(self) -> Tensor:
+        """What a network sees: float32 [n, channels, height, width] in [0, 1]."""
+        inputs = torch.empty(self.shape)
+        # block by block: what is converted is still in the cache when it is divided
+        for start in range(0, len(self), _BLOCK):
+            block = inputs[start : start + _BLOCK]
+            levels = self._levels[start : start + _BLOCK].transpose(0, 3, 1, 2)
+            block.copy_(torch.from_numpy(np.array(levels, order="C")))
+            block.div_(255)
+        return inputs
 
 
 def as_labels(values: NDArray[Any]) -> Tensor:
@@ -33,21 +52,13 @@ def as_labels(values: NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.array(values, dtype=np.int64))
 
 
-def standardize(train: Examples, *others: Examples) -> tuple[Examples, ...]:
-    """The same examples with the training set's mean taken off and divided by its standard deviation.
+def _together(levels: NDArray[np.uint8]) -> bool:
+    return len(levels) < 2 or levels.strides[0] == levels[0].size
 
-    Images [n, channels, height, width] by channel, feature rows [n, features] by feature. What is constant
-    in the training set is only centred. Ids and labels stay; the digest changes with the inputs.
-    """
-    if train.inputs.ndim < 2 or not train.inputs.is_floating_point():
-        raise DataError(
-            f"Only images and rows of features can be standardized; got {train.inputs.dtype} inputs "
-            f"of shape {tuple(train.inputs.shape)}."
-        )
-    axes = [axis for axis in range(train.inputs.ndim) if axis != 1]
-    deviation, mean = torch.std_mean(train.inputs, dim=axes, correction=0, keepdim=True)
-    deviation = torch.where(deviation > 0, deviation, torch.ones_like(deviation))
-    return tuple(
-        Examples(each.ids, (each.inputs - mean).div_(deviation), each.labels, each.class_names)
-        for each in (train, *others)
-    )
+
+def _gathered(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A copy, a few pictures at a time: whole rows of what lies across them would leave the cache."""
+    found = np.empty(levels.shape, np.uint8)
+    for start in range(0, len(levels), _BLOCK):
+        found[start : start + _BLOCK] = levels[start : start + _BLOCK]
+    return found

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.io import loadmat
 
 from remanence.data.examples import Examples
-from remanence.data.pixels import as_labels, from_pixels
+from remanence.data.pixels import Pixels, as_labels
 from remanence.data.sources import Source
 from remanence.errors import DataError
 
@@ -43,5 +43,5 @@ def _part(contents: dict[str, bytes], what: str) -> Examples:
         raise DataError(f"{what} must hold X, height × width × 3 × n bytes, and y, n labels; it does not.")
     if labels.dtype.kind not in "iu" or labels.min(initial=1) < 1 or labels.max(initial=1) > 10:
         raise DataError(f"{what} must hold labels 1..10, 10 being zero; it does not.")
-    images = from_pixels(pixels.transpose(3, 0, 1, 2))
+    images = Pixels(pixels.transpose(3, 0, 1, 2))
     return Examples(np.arange(labels.size), images, as_labels(labels.astype(np.int64) % 10), _NAMES)

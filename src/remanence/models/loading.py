@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from torch import Tensor, nn
+from torch import nn
 
 from remanence.errors import InputError, UnknownNameError
 
@@ -21,8 +21,8 @@ class Described(Protocol):
     """What a model must know of the examples it is made for; `remanence.data.Examples` is one."""
 
     @property
-    def inputs(self) -> Tensor:
-        """Every input, the first axis counting examples."""
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -94,6 +94,6 @@ def _module(place: str, spec: str) -> ModuleType:
 
 
 def _facts(examples: Described) -> dict[str, int]:
-    shape = tuple(examples.inputs.shape[1:])
+    shape = examples.input_shape
     facts = {"num_classes": len(examples.class_names), "in_features": math.prod(shape)}
     return facts | ({"in_channels": shape[0], "image": shape[-1]} if len(shape) == 3 else {})

@@ -44,7 +44,7 @@ class Poison:
 
 def draw_poison(examples: Examples, ids: Ids, *, variance: float = VARIANCE, seed: int) -> Poison:
     """Noise for these examples: each one's depends on the seed and its id alone, not on who else is chosen."""
-    shape = examples.inputs.shape[1:]
+    shape = examples.input_shape
     examples.positions(ids)
     drawn = [torch.randn(shape, generator=generator(seed, "poison", str(each))) for each in ids.tolist()]
     noise = torch.stack(drawn) if drawn else torch.zeros((0, *shape))

@@ -128,7 +128,7 @@ def _card(shelved: Shelved, place: int, value: float) -> dict[str, Any]:
         "id": str(shelved.trace.ids[place]),
         "value": float(value),
         "label": shelved.examples.class_names[label],
-        "features": shelved.examples.inputs[place].flatten()[:4].tolist(),
+        "features": shelved.examples.input_at(place).flatten()[:4].tolist(),
     }
 
 

@@ -83,12 +83,12 @@ class Shelved:
     @cached_property
     def shows_pictures(self) -> bool:
         """Whether its examples can be drawn."""
-        return is_picture(tuple(self.examples.inputs.shape[1:]))
+        return is_picture(self.examples.input_shape)
 
     @cached_property
     def thumbnail(self) -> Callable[[int], bytes]:
         """The PNG of an example by its position; the last few thousand are kept, so memory stays flat."""
-        return lru_cache(maxsize=4096)(lambda place: thumbnail_png(self.examples.inputs[place].numpy()))
+        return lru_cache(maxsize=4096)(lambda place: thumbnail_png(self.examples.input_at(place).numpy()))
 
     @cached_property
     def places(self) -> Mapping[int | str, int]:
