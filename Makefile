@@ -108,7 +108,7 @@ test-kills: $(VENV)/.core ## SIGKILL a training run twenty times, resume it, com
 bench-audit: $(VENV)/.core ## what all metrics at one evaluation cost beside a plain forward pass; three minutes on one core
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/audit.py --out benchmarks/results
 
-bench-dashboard: $(VENV)/.dev ## the dashboard's answers with 50,000 examples beside one forward pass of ResNet-18; five minutes on two cores
+bench-dashboard: $(VENV)/.dev ## the dashboard's answers with 50,000 examples beside one forward pass of ResNet-18; three minutes on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/dashboard.py
 
 bench-accounting: $(VENV)/.core ## time the accounting of 50,000 examples against one norm pass of ResNet-18
