@@ -147,8 +147,47 @@ def test_the_keyboard_does_what_the_brush_does(open_page: Open) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url("**from=100**")
     page.wait_for_function("() => document.querySelectorAll('#found .gallery li').length > 0")
+    page.get_by_label("First").select_option("smallest")  # what is just inside
+    page.get_by_role("button", name="Show").press("Enter")
+    page.wait_for_url("**order=smallest**from=100**")
+    page.wait_for_function("() => parseFloat(document.querySelector('.gallery .soft').innerText) < 1000")
     values = page.locator(".gallery .soft").all_inner_texts()
-    assert all("×" in value or float(value) >= 100 for value in values)
+    assert all(number(value) >= 100 for value in values)
+
+
+def number(text: str) -> float:
+    """As the pages write it: 123, or 1.2 × 10⁻³."""
+    mantissa, _, exponent = text.partition("×10")
+    return float(mantissa) * 10 ** int(exponent.translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")) or 0)
+
+
+def test_what_was_refused_in_the_background_is_said(open_page: Open) -> None:
+    page = open_page(1280, "light").page
+    page.get_by_role("link", name="plain", exact=True).click()
+    page.get_by_role("link", name="Look at its examples").click()
+    page.get_by_label("Percentile from").fill("60")
+    page.get_by_label("to", exact=True).first.fill("50")
+    page.get_by_role("button", name="Show").click()
+    page.get_by_role("alert").get_by_text("`low` must not be above `high`").wait_for()
+    page.get_by_label("Percentile from").fill("40")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**low=40**")
+    assert page.get_by_role("alert").count() == 0
+
+
+def test_the_keyboard_keeps_its_place_while_a_page_renews_itself(open_page: Open) -> None:
+    page = open_page(1280, "light").page
+    page.get_by_role("link", name="plain", exact=True).click()
+    page.get_by_role("link", name="Plan a request").click()
+    page.get_by_label("Paste ids").fill(IDS.replace("\n", ","))
+    page.get_by_role("button", name="Plan it").click()
+    page.get_by_role("button", name="Start the request").click()
+    page.get_by_role("button", name="Stop").focus()
+    page.evaluate("document.getElementById('progress').dataset.old = 'yes'")
+    page.locator("#progress:not([data-old])").wait_for()
+    assert page.evaluate("document.activeElement.id") in ("stop", "main", "")  # "" when it has just ended
+    page.keyboard.press("Enter")
+    page.locator(".pill.stopped, .pill.finished").wait_for()
 
 
 def test_axe_would_notice(open_page: Open) -> None:

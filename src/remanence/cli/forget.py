@@ -102,12 +102,14 @@ def forget(
         console.note(f"{out} was begun and not finished; going on.")
     with console.progress_bar(show=not json) as bar:
         task = bar.add_task("Forgetting", total=None)
+        anew = bar.add_task("Retraining without them", total=None, visible=False)
         outcome = carry_out(
             opened,
             request,
             out,
             orders,
-            progress=_told(progress, lambda done, total: bar.update(task, completed=done, total=total)),
+            progress=_told(progress, "unlearning", lambda **far: bar.update(task, **far)),
+            retraining=_told(progress, "retraining", lambda **far: bar.update(anew, visible=True, **far)),
         )
     if json:
         console.print_json(_document(outcome, out))
@@ -115,7 +117,7 @@ def forget(
         _tell(outcome, out)
 
 
-def _told(file: Path | None, show: Callable[[int, int], None]) -> Callable[[int, int], None]:
+def _told(file: Path | None, phase: str, show: Callable[..., None]) -> Callable[[int, int], None]:
     """Show how far it is, and note it in a file a few times a second at most."""
     from time import monotonic
 
@@ -125,10 +127,10 @@ def _told(file: Path | None, show: Callable[[int, int], None]) -> Callable[[int,
 
     def tell(done: int, total: int) -> None:
         nonlocal last
-        show(done, total)
+        show(completed=done, total=total)
         if file is not None and (monotonic() - last >= _PAUSE or done == total):
             last = monotonic()
-            atomic.write_text(file, dumps({"done": done, "total": total}) + "\n")
+            atomic.write_text(file, dumps({"phase": phase, "done": done, "total": total}) + "\n")
 
     return tell
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,16 +85,24 @@ class Examples:
     def digest(self) -> str:
         """A hash of ids, inputs and labels: the same data, the same hash."""
         content = hashlib.sha256("\n".join(map(str, self.ids.tolist())).encode())
-        for tensor in (self.inputs, self.labels):
-            array = tensor.numpy()
-            content.update(f"{array.dtype}{array.shape}".encode())
-            content.update(np.ascontiguousarray(array).data)
+        inputs = self._inputs
+        kind = torch.float32 if isinstance(inputs, Pixels) else inputs.dtype
+        blocks = inputs.blocks() if isinstance(inputs, Pixels) else [inputs]
+        _hash(content, kind, inputs.shape, blocks)
+        _hash(content, self.labels.dtype, self.labels.shape, [self.labels])
         return content.hexdigest()
 
     def _rows(self, rows: NDArray[np.int64]) -> Examples:
         index, inputs = torch.from_numpy(rows), self._inputs
         taken = inputs.take(rows) if isinstance(inputs, Pixels) else inputs[index]
         return Examples(self.ids[rows], taken, self.labels[index], self.class_names)
+
+
+def _hash(content: hashlib._Hash, kind: torch.dtype, shape: torch.Size, blocks: Iterable[Tensor]) -> None:
+    """Add a tensor, which comes in blocks."""
+    content.update(f"{str(kind).removeprefix('torch.')}{tuple(shape)}".encode())
+    for block in blocks:
+        content.update(np.ascontiguousarray(block.numpy()).data)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -38,13 +39,21 @@ class Pixels:
     def numbers(self) -> Tensor:
         """What a network sees: float32 [n, channels, height, width] in [0, 1]."""
         inputs = torch.empty(self.shape)
-        # block by block: what is converted is still in the cache when it is divided
         for start in range(0, len(self), _BLOCK):
-            block = inputs[start : start + _BLOCK]
-            levels = self._levels[start : start + _BLOCK].transpose(0, 3, 1, 2)
-            block.copy_(torch.from_numpy(np.array(levels, order="C")))
-            block.div_(255)
+            self._convert(start, inputs[start : start + _BLOCK])
         return inputs
+
+    def blocks(self) -> Iterator[Tensor]:
+        """The same, a few pictures at a time, which are overwritten by the next."""
+        room = torch.empty((_BLOCK, *self.shape[1:]))
+        for start in range(0, len(self), _BLOCK):
+            yield self._convert(start, room[: len(self) - start])
+
+    def _convert(self, start: int, block: Tensor) -> Tensor:
+        """As many pictures as the block holds; few, so that they are still in the cache when they are divided."""
+        levels = self._levels[start : start + len(block)].transpose(0, 3, 1, 2)
+        block.copy_(torch.from_numpy(np.array(levels, order="C")))
+        return block.div_(255)
 
 
 def as_labels(values: NDArray[Any]) -> Tensor:

@@ -58,6 +58,15 @@ def draw_norms(axes: Axes, steps: NDArray[np.int64], norms: Numbers, named: Mapp
     axes.legend(fontsize=8)
 
 
+def draw_measurements(axes: Axes, curves: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+    """Shares that were measured on the way, one line each."""
+    for (name, points), colour in zip(curves.items(), _colours(len(curves)), strict=True):
+        axes.plot(*zip(*points, strict=True), color=colour, lw=1.6, marker=".", label=name)
+    axes.set_ylim(-0.03, 1.03)
+    axes.set_xlabel("step")
+    axes.legend(fontsize=8)
+
+
 def draw_scores(axes: Axes, name: str, values: NDArray[np.float64]) -> None:
     """How many examples have which score, on a logarithmic scale where they span it."""
     finite = values[np.abs(values) < _DRAWABLE]

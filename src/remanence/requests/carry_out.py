@@ -53,11 +53,13 @@ def forget(
     orders: Orders | None = None,
     *,
     progress: Progress = lambda done, total: None,
+    retraining: Progress = lambda done, total: None,
 ) -> Outcome:
     """Unlearn a request's examples until the criterion holds, up to a budget; seal the new run with its evidence.
 
     Killed at any moment, the same call goes on and ends with the same weights; until the new run is sealed, nothing
-    has been done. One request at a time on a run.
+    has been done. One request at a time on a run. `progress` hears of the steps of unlearning, `retraining` of those
+    of the model without the examples, where one is asked for.
     """
     orders = orders or Orders()
     source = run.folder.path
@@ -71,7 +73,7 @@ def forget(
         calibration = read_calibration(run)
         plan = make_plan(run, request, calibration)
         _mark(source, out, apart=orders.apart)
-        made = _unlearn(run, plan, calibration, out, orders, progress)
+        made = _unlearn(run, plan, calibration, out, orders, progress, retraining)
     return Outcome(made, read_evidence(out / "evidence.json"))
 
 
@@ -128,7 +130,13 @@ def _mark(source: Path, out: Path, *, apart: bool) -> None:
 
 
 def _unlearn(
-    run: Run, plan: Plan, calibration: Calibration, out: Path, orders: Orders, progress: Progress
+    run: Run,
+    plan: Plan,
+    calibration: Calibration,
+    out: Path,
+    orders: Orders,
+    progress: Progress,
+    retraining: Progress,
 ) -> Run:
     budget = orders.budget or plan.budget
     settings = UnlearnSettings(
@@ -143,7 +151,7 @@ def _unlearn(
     started = datetime.now(UTC)
 
     def also(draft: Draft, model: nn.Module, rows: Rows) -> Sequence[str]:
-        oracle = _oracle(run, plan, out, orders)
+        oracle = _oracle(run, plan, out, orders, retraining)
         return Papers(run, plan, calibration, orders, budget, started, oracle).write(draft, model, rows)
 
     return unlearn_run(
@@ -159,7 +167,9 @@ def _unlearn(
     )
 
 
-def _oracle(run: Run, plan: Plan, out: Path, orders: Orders) -> Run | None:
+def _oracle(run: Run, plan: Plan, out: Path, orders: Orders, progress: Progress) -> Run | None:
     if not orders.oracle:
         return None
-    return cached_oracle(run, plan.request.forget_set, out / "oracle", seed=orders.seed + 1)
+    return cached_oracle(
+        run, plan.request.forget_set, out / "oracle", seed=orders.seed + 1, progress=progress
+    )

@@ -51,7 +51,8 @@ class Guard:
             # a path that begins with two slashes would lead to another host
             path = "/" + request.url.path.lstrip("/")
             turned = RedirectResponse(path + ("?" + urlencode(rest) if rest else ""), 303)
-            turned.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
+            # a strict one would be missing when the address was clicked in another page, a notebook's terminal say
+            turned.set_cookie(self._cookie, self._token, httponly=True, samesite="lax")
             return turned
         if not self._is_token(request.cookies.get(self._cookie, "")):
             return HTMLResponse(_REFUSAL, 403)

@@ -37,6 +37,7 @@ _PROGRESS = "progress.json"
 _LOG = "log.txt"
 _IDS = "ids"
 _LOCK = ".lock"
+_BESIDE = "-requests"
 _TAIL = 2000
 
 
@@ -57,6 +58,12 @@ class Job:
         return self.folder / "run"
 
     @property
+    def run(self) -> Path:
+        """The run that it began from: beside it, wherever both have been moved."""
+        beside = self.folder.parent
+        return beside.with_name(beside.name.removesuffix(_BESIDE))
+
+    @property
     def note(self) -> Mapping[str, Any]:
         """What was asked for."""
         return _read(self.folder / _NOTE)
@@ -69,10 +76,9 @@ class Job:
         return "finished" if (self.out / SEAL).exists() else "stopped"
 
     @property
-    def progress(self) -> tuple[int, int] | None:
-        """Steps done and the most there can be; none before the first."""
-        found = _read(self.folder / _PROGRESS)
-        return (int(found["done"]), int(found["total"])) if found else None
+    def progress(self) -> Mapping[str, Any] | None:
+        """The phase, the steps done in it and the most there can be; none before the first."""
+        return _read(self.folder / _PROGRESS) or None
 
     def said(self) -> str:
         """What the command said last; of a traceback, its last line."""
@@ -90,13 +96,15 @@ class Job:
 def jobs_folder(run: Path) -> Path:
     """Where the requests on a run are kept: beside it."""
     place = run.resolve()
-    return place.with_name(f"{place.name}-requests")
+    return place.with_name(place.name + _BESIDE)
 
 
 def jobs_of(run: Path) -> list[Job]:
     """The requests that were started here on a run, the oldest first."""
-    found = [Job(note.parent) for note in jobs_folder(run).glob(f"*/{_NOTE}")]
-    return sorted(found, key=lambda job: (str(job.note.get("when", "")), job.key))
+    found = ((Job(note.parent), _read(note)) for note in jobs_folder(run).glob(f"*/{_NOTE}"))
+    # one that is being removed at this moment has no note any more
+    dated = sorted((str(note.get("when", "")), job.key, job) for job, note in found if note)
+    return [job for *_, job in dated]
 
 
 class Jobs:
@@ -107,24 +115,21 @@ class Jobs:
         self._lock = threading.Lock()
 
     def start(self, run: Path, asked: Asked, *, asked_by: str = "", oracle: bool = False) -> Job:
-        """Carry out a request; one that is under way, or would go a second way from the run, is refused."""
+        """Carry out a request; one that has been begun, or would go a second way from the run, is refused."""
         job = Job(jobs_folder(run) / asked.key)
-        if is_held(job.folder / _LOCK):
-            raise RunFolderError(_UNDER_WAY)
-        if job.state == "finished":
-            raise RunFolderError(_DONE)
         note = {
             "file": asked.file_name,
             "column": asked.column,
             "size": len(asked.plan.request.ids),
             "asked_by": asked_by,
             "oracle": oracle,
-            "run": str(run.resolve()),
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
             "forecast": asked.plan.document(ids=False)["forecast"],
         }
         with self._lock:
-            _refuse_another(run, job)
+            if job.note:  # with a list and orders of its own, which going on needs
+                raise RunFolderError(_BEGUN[job.state])
+            _refuse_another(job)
             job.folder.mkdir(parents=True, exist_ok=True)
             handle = acquire(job.folder / _LOCK, _UNDER_WAY)
             try:
@@ -141,7 +146,7 @@ class Jobs:
             try:
                 if (job.out / SEAL).exists():
                     raise RunFolderError(_DONE)
-                _refuse_another(Path(job.note["run"]), job)
+                _refuse_another(job)
                 self._launch(job, dict(job.note), handle)
             finally:
                 os.close(handle)
@@ -195,7 +200,7 @@ class Jobs:
 
     def _command(self, job: Job, note: Mapping[str, Any]) -> list[str]:
         ids, out = job.folder / _IDS / note["file"], job.out
-        command = [sys.executable, "-m", "remanence", "forget", note["run"], f"--ids={ids}", f"--out={out}"]
+        command = [sys.executable, "-m", "remanence", "forget", str(job.run), f"--ids={ids}", f"--out={out}"]
         command += [f"--column={note['column']}", f"--progress={job.folder / _PROGRESS}"]
         command += [f"--asked-by={note['asked_by']}"] if note["asked_by"] else []
         command += ["--oracle"] if note["oracle"] else []
@@ -203,13 +208,13 @@ class Jobs:
         return command
 
 
-def _refuse_another(run: Path, job: Job) -> None:
+def _refuse_another(job: Job) -> None:
     """A run goes one way; a process that was just started may not have said so on disk yet."""
-    if any(other.state == "running" for other in jobs_of(run) if other.folder != job.folder):
+    if any(other.state == "running" for other in jobs_of(job.run) if other.folder != job.folder):
         raise RunFolderError(
             "Another request is being carried out on this run; wait for it. Nothing was changed."
         )
-    refuse_second(run, job.out)
+    refuse_second(job.run, job.out)
 
 
 _NOT_UNDER_WAY = "This request is not under way; there is nothing to stop."
@@ -217,6 +222,12 @@ _UNDER_WAY = (
     "This very request is being carried out already, started from another window. Nothing was changed."
 )
 _DONE = "This very request has been carried out already. Nothing was changed."
+_BEGUN: Mapping[State, str] = {
+    "running": _UNDER_WAY,
+    "finished": _DONE,
+    "stopped": "This very request was begun before and has stopped; go on with it, or give it up, on its own page. "
+    "Nothing was changed.",
+}
 
 
 def _write(job: Job, note: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
@@ -13,13 +14,15 @@ from remanence.display.axes import draw_forecast
 from remanence.errors import RemanenceError, RunFolderError
 from remanence.requests import read_calibration
 from remanence.training import Run
-from remanence.web.jobs import Jobs
+from remanence.web.jobs import Jobs, jobs_of
 from remanence.web.pages import message, page, picture
 from remanence.web.plans import Asked, Plans
+from remanence.web.run_pages import first_features
 from remanence.web.shelf import Shelf, Shelved
-from remanence.web.uploads import LIMIT, TooLargeError, read_form
+from remanence.web.uploads import LIMIT, TooLargeError, printable, read_form
 
 _SHOWN = 16
+_FEATURES = 4
 _LONGEST = 200
 
 
@@ -33,14 +36,14 @@ def add_plan_pages(app: FastAPI, shelf: Shelf, plans: Plans, jobs: Jobs) -> None
     @app.post("/runs/{number}/plan")
     async def plan(number: int, request: Request) -> Response:
         shelved = await run_in_threadpool(shelf.get, number)
-        text = ""
+        sent: dict[str, str] = {}
         try:
             form = await read_form(request)
-            text = form.fields.get("ids", "")
+            sent = form.fields
             asked = await run_in_threadpool(plans.make, number, shelved.run, form)
         except RemanenceError as error:
             code = 413 if isinstance(error, TooLargeError) else 400
-            return await run_in_threadpool(_ask_page, number, shelved, code, str(error), text)
+            return await run_in_threadpool(_ask_page, number, shelved, code, str(error), sent)
         return RedirectResponse(f"/runs/{number}/plans/{asked.key}", 303)
 
     @app.get("/runs/{number}/plans/{key}")
@@ -53,20 +56,24 @@ def add_plan_pages(app: FastAPI, shelf: Shelf, plans: Plans, jobs: Jobs) -> None
         shelved, asked = await run_in_threadpool(shelf.get, number), plans.get(number, key)
         plans.check(asked, shelved.run)
         orders: dict[str, Any] = {
-            "asked_by": " ".join(form.fields.get("asked_by", "").split())[:_LONGEST],
+            "asked_by": printable(form.fields.get("asked_by", ""), _LONGEST),
             "oracle": form.fields.get("oracle") == "yes",
         }
         place = f"/runs/{number}/requests/{key}"
         try:
             await run_in_threadpool(lambda: jobs.start(shelved.run.folder.path, asked, **orders))
         except RunFolderError as error:
-            return message(409, "Not started", str(error), link=(place, "Look at this request"))
+            begun = any(job.key == key for job in jobs_of(shelved.run.folder.path))
+            link = (place, "Look at this request") if begun else ("/requests", "Look at the requests")
+            return message(409, "Not started", str(error), link=link)
         return RedirectResponse(place, 303)
 
 
 def _ask_page(
-    number: int, shelved: Shelved, code: int = 200, wrong: str = "", text: str = ""
+    number: int, shelved: Shelved, code: int = 200, wrong: str = "", sent: Mapping[str, str] | None = None
 ) -> HTMLResponse:
+    """The form, with what was sent where something was wrong with it."""
+    sent = sent or {}
     return page(
         "ask.html",
         code,
@@ -74,7 +81,8 @@ def _ask_page(
         path=shelved.run.folder.path,
         missing=_missing(shelved),
         wrong=wrong,
-        text=text,
+        text=sent.get("ids", ""),
+        column=sent.get("column", "id"),
         some=", ".join(str(each) for each in _some_ids(shelved.run)),
         limit=LIMIT >> 20,
     )
@@ -107,15 +115,19 @@ def _plan_page(number: int, shelved: Shelved, asked: Asked) -> HTMLResponse:
         asked=asked,
         plan=plan.document(ids=False),
         curve=picture(lambda axes: draw_forecast(axes, *ends, anew, forecast.coverage)),
-        hardest=[
-            {"place": shelved.places[each.id], **_member(each)}
-            for each in plan.members[:_SHOWN]
-            if each.id in shelved.places
-        ],
+        hardest=[_member(shelved, each) for each in plan.members[:_SHOWN] if each.id in shelved.places],
         pictures=shelved.shows_pictures,
         version=shelved.version,
     )
 
 
-def _member(each: Any) -> dict[str, Any]:
-    return {"id": str(each.id), "label": each.label, "loss": each.loss, "percentile": each.percentile}
+def _member(shelved: Shelved, each: Any) -> dict[str, Any]:
+    place = shelved.places[each.id]
+    return {
+        "place": place,
+        "id": str(each.id),
+        "label": each.label,
+        "loss": each.loss,
+        "percentile": each.percentile,
+        "features": first_features(shelved, place, _FEATURES),
+    }

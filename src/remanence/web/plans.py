@@ -14,10 +14,11 @@ from remanence.errors import InputError, RemanenceError, RunFolderError
 from remanence.requests import Plan, Request, make_plan, read_request
 from remanence.requests.calibration import model_hash
 from remanence.training import Run
-from remanence.web.uploads import Form
+from remanence.web.uploads import Form, printable
 
 KEPT = 16
 PASTED = "pasted.txt"
+LONGEST_COLUMN = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,7 @@ class Plans:
     def make(self, number: int, run: Run, form: Form) -> Asked:
         """Plan what a form asks for; whatever is wrong with it is said in one sentence."""
         file_name, content = _file(run, form)
-        column = form.fields.get("column", "").strip() or "id"
+        column = printable(form.fields.get("column", ""), LONGEST_COLUMN) or "id"
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / file_name
             path.write_bytes(content)

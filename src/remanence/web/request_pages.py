@@ -8,8 +8,9 @@ from typing import Any
 
 from fastapi import FastAPI, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
+from jinja2 import UndefinedError
 
-from remanence.errors import RemanenceError, RunFolderError
+from remanence.errors import InputError, RemanenceError, RunFolderError
 from remanence.requests import read_evidence, verify_evidence
 from remanence.requests.evidence import FILE, PAGE
 from remanence.requests.signing import fingerprint
@@ -84,15 +85,20 @@ def _with_evidence(shelf: Shelf, number: int) -> Shelved:
 def _evidence_page(number: int, shelved: Shelved) -> HTMLResponse:
     path = shelved.run.folder.path / FILE
     told = read_evidence(path)
-    signature = told["signature"]
-    return page(
-        "evidence.html",
-        number=number,
-        path=shelved.run.folder.path,
-        told=told,
-        checks=verify_evidence(path),
-        signer=None if signature is None else fingerprint(signature["public_key"]),
-    )
+    try:
+        signature = told["signature"]
+        return page(
+            "evidence.html",
+            number=number,
+            path=shelved.run.folder.path,
+            told=told,
+            checks=verify_evidence(path),
+            signer=None if signature is None else fingerprint(signature["public_key"]),
+        )
+    except (KeyError, TypeError, ValueError, UndefinedError):
+        raise InputError(
+            f"{path} is not as Remanence writes it: it is damaged, or was changed by hand."
+        ) from None
 
 
 def _job(shelf: Shelf, number: int, key: str) -> Job:
@@ -115,6 +121,7 @@ def _facts(number: int, shelf: Shelf, job: Job) -> dict[str, Any]:
         "progress": job.progress,
         "said": job.said() if state == "stopped" else "",
         "made": shelf.number_of(job.out) if state == "finished" else None,
+        "reached": _told(job.out)["reached"] if state == "finished" else None,
     }
 
 
@@ -123,9 +130,9 @@ def _told(path: Path) -> dict[str, Any]:
     try:
         told = read_evidence(path / FILE)
         note = {"file": told["request"]["name"], "size": told["request"]["size"]}
-        return {"when": told["made"], "note": note}
+        return {"when": str(told["made"]), "note": note, "reached": bool(told["actual"]["reached"])}
     except (RemanenceError, KeyError, TypeError):
-        return {"when": "", "note": {"file": "evidence that cannot be read", "size": 0}}
+        return {"when": "", "note": {"file": "evidence that cannot be read", "size": 0}, "reached": None}
 
 
 def _all_requests(shelf: Shelf) -> list[dict[str, Any]]:
@@ -135,7 +142,9 @@ def _all_requests(shelf: Shelf) -> list[dict[str, Any]]:
     for number, path in enumerate(shelf.paths):
         for job in jobs_of(path):
             made_here.add(job.out.resolve())
-            rows.append({"when": job.note.get("when", ""), **_facts(number, shelf, job)})
+            facts = _facts(number, shelf, job)
+            if facts["note"]:  # it may have been given up meanwhile
+                rows.append({"when": facts["note"].get("when", ""), **facts})
     for number, path, shelved in shelf.all():
         if path.resolve() in made_here or isinstance(shelved, str) or not shelved.run.folder.has(FILE):
             continue

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from remanence.display.axes import draw_norms, draw_scores
+from remanence.display.axes import draw_measurements, draw_norms, draw_scores
 from remanence.errors import RunFolderError
 from remanence.web.gallery import Range, Wish, read_wish, show
 from remanence.web.pages import page, picture, png
 from remanence.web.scatter import MOST, points
 from remanence.web.shelf import Shelf, Shelved
+
+_ROWS = 20
+_FEATURES = 4
+_ALL_FEATURES = 256
 
 
 def add_run_pages(app: FastAPI, shelf: Shelf) -> None:
@@ -65,18 +70,34 @@ def _picture(content: bytes) -> Response:
 def _run_page(number: int, shelved: Shelved) -> HTMLResponse:
     run = shelved.run
     recorded = run.folder.has("trace.safetensors")
+    rows = [row for row in run.folder.rows("measurements") if "value" in row]
+    curves = _curves(rows)
     return page(
         "run.html",
         number=number,
         path=run.folder.path,
         config=(run.folder.path / "config.toml").read_text(encoding="utf-8"),
-        rows=[row for row in run.folder.rows("measurements") if "value" in row][-20:],
+        rows=rows[-_ROWS:],
+        measured=len(rows),
+        curves=picture(lambda axes: draw_measurements(axes, curves)) if curves else "",
         version=run.folder.version,
         digest=run.folder.digest(),
         recorded=recorded,
         evidence=run.folder.has("evidence.json"),
         norms=_norms(shelved) if recorded else "",
     )
+
+
+def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+    """Shares (accuracies, attacks) that were measured more than once on the way, by metric."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        found.setdefault(str(row["metric"]), []).append((int(row["step"]), float(row["value"])))
+    return {
+        name: points
+        for name, points in found.items()
+        if len({step for step, _ in points}) > 1 and all(0 <= value <= 1 for _, value in points)
+    }
 
 
 def _wish(shelved: Shelved, query: dict[str, str]) -> Wish:
@@ -118,7 +139,7 @@ def _ranges(wish: Wish) -> list[dict[str, Any]]:
 def _fields(span: Range, low: str, high: str) -> list[tuple[str, str]]:
     """Each end's name and value; an open end is empty."""
     ends = ((low, span.low), (high, span.high))
-    return [(name, f"{value:.4g}" if math.isfinite(value) else "") for name, value in ends]
+    return [(name, f"{value:.10g}" if math.isfinite(value) else "") for name, value in ends]
 
 
 def _card(shelved: Shelved, place: int, value: float) -> dict[str, Any]:
@@ -128,8 +149,16 @@ def _card(shelved: Shelved, place: int, value: float) -> dict[str, Any]:
         "id": str(shelved.trace.ids[place]),
         "value": float(value),
         "label": shelved.examples.class_names[label],
-        "features": shelved.examples.input_at(place).flatten()[:4].tolist(),
+        "features": first_features(shelved, place, _FEATURES),
     }
+
+
+def first_features(shelved: Shelved, place: int, most: int) -> list[float]:
+    """The first numbers of an example that is no picture."""
+    if shelved.shows_pictures:
+        return []
+    found: list[float] = shelved.examples.input_at(place).flatten()[:most].tolist()
+    return found
 
 
 def _example_page(number: int, shelved: Shelved, place: int) -> HTMLResponse:
@@ -142,6 +171,8 @@ def _example_page(number: int, shelved: Shelved, place: int) -> HTMLResponse:
         "example.html",
         number=number,
         card=_card(shelved, place, 0.0),
+        features=first_features(shelved, place, _ALL_FEATURES),
+        width=math.prod(shelved.examples.input_shape),
         rows=rows,
         pictures=shelved.shows_pictures,
         version=shelved.version,

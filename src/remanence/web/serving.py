@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import socket
@@ -71,8 +72,10 @@ def free_socket(port: int) -> socket.socket:
         try:
             bound.bind((LOOPBACK, each))
             bound.listen()  # two sockets may both bind where the system lets them; only one may listen
-        except OSError:
+        except OSError as error:
             bound.close()
+            if error.errno != errno.EADDRINUSE:
+                raise InputError(f"Port {each} cannot be used: {error.strerror}.") from None
         else:
             return bound
     raise InputError(f"Ports {port} to {last - 1} are all in use; give another with --port.")

@@ -71,8 +71,8 @@ class Shelved:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether its data are in memory."""
-        return "examples" in vars(self) or "clean" in vars(self.run)
+        """Whether its data or its trace are in memory."""
+        return not {"examples", "trace"}.isdisjoint(vars(self)) or "clean" in vars(self.run)
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
@@ -88,7 +88,8 @@ class Shelved:
     @cached_property
     def thumbnail(self) -> Callable[[int], bytes]:
         """The PNG of an example by its position; the last few thousand are kept, so memory stays flat."""
-        return lru_cache(maxsize=4096)(lambda place: thumbnail_png(self.examples.input_at(place).numpy()))
+        examples = self.examples  # not self, which would then hold itself, and its data, after it was let go
+        return lru_cache(maxsize=4096)(lambda place: thumbnail_png(examples.input_at(place).numpy()))
 
     @cached_property
     def places(self) -> Mapping[int | str, int]:

@@ -16,6 +16,7 @@ _KINDS = {
     "vega-interpreter.js": "text/javascript",
     "vega-util.js": "text/javascript",
     "scatter.js": "text/javascript",
+    "notices.js": "text/javascript",
 }
 
 

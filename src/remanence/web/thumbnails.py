@@ -18,8 +18,13 @@ def is_picture(shape: tuple[int, ...]) -> bool:
 
 
 def thumbnail_png(pixels: NDArray[np.floating[Any]]) -> bytes:
-    """A PNG of [channels, height, width] from 0 to 1, small ones enlarged without smoothing; grey is ink on paper."""
-    levels = np.round(255 * np.clip(np.nan_to_num(pixels), 0, 1)).astype(np.uint8)
+    """A PNG of [channels, height, width], small ones enlarged without smoothing; grey is ink on paper.
+
+    Numbers from 0 to 1 are taken as they are; others (standardized, say) are shown from their least to their largest.
+    """
+    numbers = np.nan_to_num(pixels.astype(np.float64), posinf=1, neginf=0)
+    least, most = min(0.0, float(numbers.min())), max(1.0, float(numbers.max()))
+    levels = np.round(255 * ((numbers - least) / (most - least))).astype(np.uint8)
     drawn = (
         Image.fromarray(255 - levels[0]) if len(levels) == 1 else Image.fromarray(levels.transpose(1, 2, 0))
     )

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from fastapi import Request
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect
 
 from remanence.errors import InputError
 
@@ -48,6 +49,8 @@ async def read_form(request: Request) -> Form:
         found = await parser.parse()
     except MultiPartException:
         raise InputError("The form cannot be read; send it from the page.") from None
+    except ClientDisconnect:  # nobody will read this
+        raise InputError("The form was not sent to its end. Nothing was changed.") from None
     fields = {name: value for name, value in found.multi_items() if isinstance(value, str)}
     for value in found.values():
         if isinstance(value, UploadFile) and value.filename:
@@ -62,6 +65,11 @@ def harmless(name: str) -> str:
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", PurePath(name.replace("\\", "/")).stem).strip("-")
     suffix = PurePath(name).suffix.lower()
     return (plain[:60] or "ids") + (suffix if suffix in SUFFIXES else ".txt")
+
+
+def printable(text: str, longest: int) -> str:
+    """One line of text, cut off, without what no command could be given: zeros, bells and the like."""
+    return "".join(each for each in " ".join(text.split()) if each.isprintable())[:longest]
 
 
 async def _limited(request: Request) -> AsyncGenerator[bytes, None]:

@@ -27,9 +27,11 @@ class Browser:
         host: str = "127.0.0.1",
         origin: str | None = None,
         app: Any = None,
+        faults_end_the_test: bool = True,
         **options: Any,
     ) -> None:
         self.app = app or make_app(runs, TOKEN, **options)
+        self._raises = faults_end_the_test
         self._base = f"http://{host}:8642"
         self._origin = self._base if origin is None else origin
         self._cookies = httpx.Cookies()
@@ -55,7 +57,7 @@ class Browser:
 
     def _ask(self, method: str, address: str, **how: Any) -> httpx.Response:
         async def ask() -> httpx.Response:
-            transport = httpx.ASGITransport(app=self.app)
+            transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=self._raises)
             async with httpx.AsyncClient(
                 transport=transport, base_url=self._base, cookies=self._cookies, timeout=60
             ) as client:

@@ -1,9 +1,12 @@
 """The dashboard's pages, asked as a browser asks them."""
 
 import asyncio
+import gc
 import io
+import re
 import shutil
 import socket
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,7 +66,7 @@ def test_the_token_becomes_a_cookie_and_leaves_the_address(made: Path, visit: Vi
     assert answer.status_code == 303
     assert answer.headers["location"] == "/runs/0/examples?score=privacy_loss"
     assert "httponly" in answer.headers["set-cookie"].lower()
-    assert "samesite=strict" in answer.headers["set-cookie"].lower()
+    assert "samesite=lax" in answer.headers["set-cookie"].lower()
 
 
 def test_the_token_leads_to_no_other_host(made: Path, visit: Visit) -> None:
@@ -177,6 +180,63 @@ def test_a_run_that_disappears_and_comes_back(made: Path, tmp_path: Path, visit:
     assert str(made / "bare") in browser.get("/").text
     (tmp_path / "away").rename(tmp_path / "run")
     assert browser.get("/runs/0/examples").status_code == 200
+    shutil.rmtree(tmp_path / "run")
+    shutil.copytree(made / "bare", tmp_path / "run", copy_function=shutil.copy)  # written anew
+    assert "holds no trace" in browser.get("/runs/0/examples").text
+
+
+def test_a_disk_that_refuses_is_said(made: Path, tmp_path: Path, visit: Visit) -> None:
+    shutil.copytree(made / "run", tmp_path / "run")
+    browser = visit([tmp_path / "run"])
+    assert browser.get("/runs/0").status_code == 200
+    (tmp_path / "run" / "config.toml").unlink()
+    gone = browser.get("/runs/0")
+    assert (gone.status_code, "has gone" in gone.text) == (404, True)
+    (tmp_path / "run" / "config.toml").mkdir()  # anything but a missing file
+    refused = browser.get("/runs/0")
+    assert (refused.status_code, "The disk refused: Is a directory." in refused.text) == (500, True)
+
+
+def test_a_fault_of_ours_says_so_and_tells_nothing(
+    made: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = visit([made / "run"], faults_end_the_test=False)
+    monkeypatch.setattr("remanence.web.run_pages.show", lambda *_: 1 // 0)
+    answer = browser.get("/runs/0/examples")
+    assert answer.status_code == 500
+    assert "a fault of the dashboard" in answer.text
+    assert not any(told in answer.text for told in ("ZeroDivision", "Traceback", str(made), TOKEN))
+
+
+def test_a_run_that_was_let_go_leaves_memory_at_once(made: Path) -> None:
+    shelf = Shelf([made / "run", made / "<i>rows"], keep=1)
+    gc.disable()  # which would free it some time
+    try:
+        shelf.get(0).thumbnail(3)
+        held = weakref.ref(shelf.get(0).examples)
+        assert held() is not None
+        _ = shelf.get(1).trace
+        shelf.get(1)
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(("least", "most"), [(0.0, 1.0), (0.0, 255.0), (-2.0, 2.0)])
+def test_pictures_of_any_range_are_not_burnt_out(least: float, most: float) -> None:
+    pixels = np.linspace(least, most, 3 * 96 * 96).reshape(3, 96, 96)
+    found = np.asarray(Image.open(io.BytesIO(thumbnail_png(pixels))))
+    assert (found.min(), found.max()) == (0, 255)
+    assert np.unique(found).size == 256
+
+
+def test_rows_show_their_features_and_ranges_keep_their_digits(browser: Browser) -> None:
+    page = browser.get("/runs/2/examples/7").text
+    features = page.split("<h2>Features</h2>")[1].split("</p>")[0]
+    [i] = re.findall(r"(\d+)</h1>", page)
+    assert re.findall(r"(?<= |>)\d(?= )", features) == [str(int(i) % 5), str(int(i) % 3)]
+    assert "<h2>Features</h2>" not in browser.get("/runs/0/examples/7").text
+    assert 'value="0.99996"' in browser.get("/runs/0/examples?from=0.99996").text
 
 
 def test_a_port_in_use_gives_the_next() -> None:
@@ -189,6 +249,12 @@ def test_a_port_in_use_gives_the_next() -> None:
             assert found.getsockname()[1] > port
     with pytest.raises(rm.InputError, match="1 to 65535"):
         free_socket(70000)
+
+
+def test_a_port_that_cannot_be_had_is_not_said_to_be_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remanence.web.serving.LOOPBACK", "203.0.113.1")  # no address of this machine
+    with pytest.raises(rm.InputError, match=r"Port 20000 cannot be used: \w"):
+        free_socket(20_000)
 
 
 def test_small_answers_are_sent_at_once() -> None:

@@ -47,7 +47,7 @@ def test_a_request_from_its_plan_to_its_evidence(run: Path, visit: Visit) -> Non
     browser = visit([run])
     assert "No requests yet" in browser.get("/requests").text
     place = planned(browser, IDS[100:140])
-    answer = browser.post(f"{place}/start", asked_by="  Legal,\n<b>Ms Doe</b>  ")
+    answer = browser.post(f"{place}/start", asked_by="  Legal,\n<b>Ms Doe\0</b>  ")
     assert answer.status_code == 303
     request = answer.headers["location"]
     assert "hx-get" in browser.get(request).text  # it is watched
@@ -61,6 +61,7 @@ def test_a_request_from_its_plan_to_its_evidence(run: Path, visit: Visit) -> Non
     assert made is not None
     number = int(made[1])
     check_evidence(browser, number, job)
+    assert "What was measured on the way" in browser.get(f"/runs/{number}").text
     for address in (
         "/",
         "/requests",
@@ -101,9 +102,11 @@ def check_nothing_starts_twice(browser: Any, place: str, request: str) -> None:
     again = browser.post(f"{place}/start")
     assert again.status_code == 409
     assert "carried out already" in again.text
+    assert f'href="{request}"' in again.text
     other = browser.post(f"{planned(browser, IDS[200:230])}/start")
     assert other.status_code == 409
     assert "goes on in" in other.text
+    assert "Look at the requests" in other.text  # it has no page of its own
     for deed in ("stop", "resume", "discard"):
         assert browser.post(f"{request}/{deed}").status_code == 409
 
@@ -155,6 +158,12 @@ def test_stopped_resumed_and_the_same(run: Path, visit: Visit) -> None:
     assert "Traceback" not in page
     assert "stopped" in browser.get("/requests").text
     assert browser.post(f"{request}/stop").status_code == 409
+    again = browser.post(f"{planned(browser, IDS[100:140], file='other.txt')}/start")
+    assert (again.status_code, "go on with it" in again.text) == (
+        409,
+        True,
+    )  # not begun anew from another list
+    assert f'href="{request}"' in again.text
     assert browser.post(f"{request}/resume").status_code == 303
     assert ended(run).state == "finished"
     assert (job.out / SEAL).exists()
@@ -181,6 +190,13 @@ def test_a_process_that_was_killed_has_stopped(run: Path, visit: Visit) -> None:
     os.kill(int(job.note["process"]), signal.SIGKILL)
     assert ended(run).state == "stopped"
     assert "Go on" in visit([run]).get(request).text  # in a dashboard that was started since
+    moved = run.parent / "elsewhere"
+    moved.mkdir()
+    for each in (run, job.folder.parent):
+        each.rename(moved / each.name)
+    assert visit([moved / "run"]).post(f"{request}/resume").status_code == 303
+    assert ended(moved / "run").state == "finished"
+    assert not run.exists()
 
 
 def test_a_request_of_the_command_line_is_shown(run: Path, visit: Visit, tmp_path: Path) -> None:
@@ -213,6 +229,14 @@ def test_a_request_of_the_command_line_is_shown(run: Path, visit: Visit, tmp_pat
     assert refused.status_code == 409
     evidence = tmp_path / "new" / "evidence.json"
     told = json.loads(evidence.read_text())
+    evidence.write_text(json.dumps(told | {"actual": told["actual"] | {"reached": False}}))
+    assert "not forgotten" in browser.get("/requests").text
+    foreign = {"public_key": "zz", "value": "00"}
+    for changed in ({"model": {}}, {"signature": foreign}, {"actual": {"reached": True}}, {"made": 7}):
+        evidence.write_text(json.dumps(told | changed))
+        answer = browser.get("/runs/1/evidence")
+        assert (answer.status_code, "changed by hand" in answer.text) == (400, True), changed
+        assert browser.get("/requests").status_code == 200
     del told["signature"]
     for damaged in (json.dumps(told), "[" * 100_000, "{}"):
         evidence.write_text(damaged)
@@ -236,6 +260,7 @@ def test_signed_with_the_dashboards_key(run: Path, visit: Visit, tmp_path: Path)
     told = read_evidence(job.out / "evidence.json")
     assert told["signature"]["public_key"] == key.public_key().public_bytes_raw().hex()
     assert all(row["oracle"] is not None for row in told["audit"] if row["metric"] == "ua")
+    assert json.loads((job.folder / "progress.json").read_text())["phase"] == "retraining"
     assert "Signed with the key" in browser.get("/runs/1/evidence").text
 
 

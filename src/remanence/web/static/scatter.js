@@ -45,7 +45,7 @@ function room(place) {
 
 function fill(form, names, range) {
   names.forEach((name, i) => {
-    form.elements[name].value = range ? Number(Math.min(Math.max(range[i], -1e300), 1e300).toPrecision(4)) : "";
+    form.elements[name].value = range ? Number(Math.min(Math.max(range[i], -1e300), 1e300).toPrecision(7)) : "";
   });
 }
 
@@ -62,15 +62,22 @@ function follow(view, form) {
   });
 }
 
+let asked = 0;
+let shown = null;
+
 async function draw(place) {
   const form = document.getElementById("wish");
+  const mine = ++asked;
+  const titles = { x: place.dataset.x, y: place.dataset.y };
   const answer = await fetch(place.dataset.points);
   if (!answer.ok) return;
-  const titles = { x: place.dataset.x, y: place.dataset.y };
-  const compiled = vegaLite.compile(specification(await answer.json(), titles, room(place))).spec;
+  const found = await answer.json();
+  if (mine !== asked) return; // other scores were chosen meanwhile
+  const compiled = vegaLite.compile(specification(found, titles, room(place))).spec;
   const runtime = vega.parse(compiled, undefined, { ast: true });
+  shown?.finalize();
   place.replaceChildren();
-  const view = new vega.View(runtime, { expr: expressionInterpreter, renderer: "canvas", container: place, logLevel: vega.Error });
+  const view = shown = new vega.View(runtime, { expr: expressionInterpreter, renderer: "canvas", container: place, logLevel: vega.Error });
   await view.runAsync();
   follow(view, form);
   place.dataset.ready = "yes";
@@ -97,4 +104,10 @@ document.addEventListener("htmx:afterSettle", (event) => {
   draw(place);
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", begin);
+let width = innerWidth;
+addEventListener("resize", () => { // a phone that was turned; the keyboard on its screen changes only the height
+  if (innerWidth === width) return;
+  width = innerWidth;
+  begin();
+});
 begin();
