@@ -42,7 +42,7 @@ def driver() -> Any:
 
 @pytest.fixture(scope="session")
 def folder(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same calibrated run three times, since each visit changes its own; a study, and a certificate."""
+    """The same calibrated run four times, since each visit changes its own; a study, and a certificate."""
     place = tmp_path_factory.mktemp("served")
     recipe = rm.Recipe(epochs=8, learning_rate=0.2, batch_size=64, weight_decay=1e-3)
     settings = RunSettings("digits", "mlp", recipe, record=12, model_options={"hidden": [64]})
@@ -50,7 +50,7 @@ def folder(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = {"learning_rate": 0.2, "weight_decay": 5e-3}
     chosen = CalibrationSettings(sets=40, small=0, models=20, budget=300, options=options)
     calibrate(rm.open_run(place / "desk"), chosen, workers=1)
-    for name in ("phone", "plain"):
+    for name in ("phone", "plain", "keys"):
         shutil.copytree(place / "desk", place / name)
     run_planned([plan(load_study("proxies", "smoke", ["train.epochs=2", "seeds=1"]))], Store(place / "store"))
     found = certify(load_problem("digits"), runs=2, steps=50, attack_models=0)
@@ -62,8 +62,8 @@ def folder(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def address(folder: Path) -> Iterator[str]:
     """Where the dashboard is, with its token."""
     environment = os.environ | {"PYTHONPATH": str(SOURCE), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "remanence", "dashboard", "desk", "phone", "plain", "--store", "store"]
-    command += ["--certificates", "certificate.json", "--port", "18642"]
+    command = [sys.executable, "-m", "remanence", "dashboard", "desk", "phone", "plain", "keys"]
+    command += ["--store", "store", "--certificates", "certificate.json", "--port", "18642"]
     with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         said = ""
