@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -60,8 +61,8 @@ def draw_norms(axes: Axes, steps: NDArray[np.int64], norms: Numbers, named: Mapp
 
 def draw_measurements(axes: Axes, curves: Mapping[str, Sequence[tuple[int, float]]]) -> None:
     """Shares that were measured on the way, one line each."""
-    for (name, points), colour in zip(curves.items(), _colours(len(curves)), strict=True):
-        axes.plot(*zip(*points, strict=True), color=colour, lw=1.6, marker=".", label=name)
+    for (name, points), colour in zip(curves.items(), cycle(SERIES), strict=False):
+        axes.plot(*zip(*points, strict=True), color=colour, lw=1.4, label=name.replace("_", " "))
     axes.set_ylim(-0.03, 1.03)
     axes.set_xlabel("step")
     axes.legend(fontsize=8)
