@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -41,6 +42,17 @@ def size_of(inputs: Batch) -> int:
     return size
 
 
+def as_targets(targets: Any) -> Batch:
+    """Targets as tensors: an array, or a list of numbers, becomes one."""
+    if isinstance(targets, np.ndarray) or (isinstance(targets, list) and not tensors_of(targets)):
+        try:
+            tensor = torch.as_tensor(targets)
+        except (TypeError, ValueError, RuntimeError) as problem:
+            raise InputError(f"`targets` must be tensors or numbers; {problem}.") from problem
+        return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
+    return targets
+
+
 def check_targets(targets: Batch, n: int) -> None:
     """As many targets as inputs."""
     for tensor in tensors_of(targets):
@@ -53,6 +65,16 @@ def check_targets(targets: Batch, n: int) -> None:
 def rows(batch: Batch, start: int, stop: int) -> Batch:
     """The examples from `start` to `stop`, in the structure of the batch."""
     return mapped(batch, lambda tensor: tensor[start:stop])
+
+
+def cloned(batch: Batch) -> Batch:
+    """A copy, for models that change their inputs in place."""
+    return mapped(batch, Tensor.clone)
+
+
+def single(batch: Batch, i: int) -> Batch:
+    """A copy of example i alone."""
+    return cloned(rows(batch, i, i + 1))
 
 
 def take(batch: Batch, index: Tensor) -> Batch:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from remanence.gradients.batches import Batch, call, rows, size_of, take, tensors_of
+from remanence.gradients.batches import Batch, call, cloned, rows, single, size_of, take, tensors_of
 from remanence.gradients.coupling import refuse_batch_statistics, refuse_coupled
+from remanence.gradients.fallbacks import FallbackWarning, announce_fallbacks
 from remanence.gradients.formats import Formats, has_planes
 from remanence.gradients.layout import DivergedError
 from remanence.gradients.ledger import Ledger
-from remanence.gradients.losses import ExampleLoss, example_losses
+from remanence.gradients.losses import (
+    ExampleLoss,
+    example_losses,
+    refuse_inference_mode,
+    refuse_without_gradient,
+)
+from remanence.gradients.precision import ambient, uncast
 from remanence.gradients.reference import loop_squared_norms, squared_norms_of
+from remanence.gradients.tolerance import Tolerance
 from remanence.gradients.watch import Rehearsal, Script, Watch
 
 Table = dict[str, Tensor]
@@ -25,32 +35,8 @@ RESCUE = 2.0**60
 """Squares of float32 leave their range for norms near 1e-20 and above 1e19: those are run again, scaled."""
 TOO_SMALL = 1e-24
 """A squared norm below this may have lost digits to underflow."""
-
-
-class FallbackWarning(UserWarning):
-    """Part of a model takes a slower way; the result is exact all the same."""
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far two computations of one squared norm may lie apart: a rule that is wrong is off by far more.
-
-    Args:
-        relative: of the value itself.
-        share: of the example's total, since a parameter without influence has a gradient of rounding errors.
-        floor: of the batch's largest, since a fitted example's gradient is one of rounding errors.
-    """
-
-    relative: float
-    share: float
-    floor: float
-
-    @staticmethod
-    def of(dtype: torch.dtype) -> Tolerance:
-        """Wide for half precision, tight for double."""
-        if dtype == torch.float64:
-            return Tolerance(1e-7, 1e-10, 1e-14)
-        return Tolerance(3e-3, 1e-5, 1e-8) if dtype == torch.float32 else Tolerance(0.1, 0.02, 1e-4)
+TOO_SMALL_FLOAT16 = 1e-8
+"""The same for gradients that passed through float16, whose smallest numbers are near 1e-7."""
 
 
 @dataclass(eq=False)
@@ -71,7 +57,7 @@ class Engine:
         model: in the mode that the gradients are wanted in.
         loss: one number an example.
         parameters: what to differentiate by, by name.
-        autocast: run the forward pass in this half precision.
+        autocast: run the forward pass in this half precision; the caller's own autocast when None.
         by_parameter: rescue each parameter's norm from underflow, not just the total.
     """
 
@@ -83,15 +69,22 @@ class Engine:
     looped: bool = False
     rehearsals: dict[tuple[object, ...], Rehearsed] = field(default_factory=dict)
     announced: set[str] = field(default_factory=set)
+    changes: bool = False
+    """Whether the model changes its inputs in place: then it gets copies."""
 
     def __post_init__(self) -> None:
         self.watched = {id(tensor): tensor for tensor in self.parameters.values()}
         self.names = {id(tensor): name for name, tensor in self.parameters.items()}
         others = [p for p in self.model.parameters() if p.requires_grad and id(p) not in self.watched]
         self.frozen = {id(p): p for p in others}
+        self.live = [*self.parameters.values(), *others]
         self.claimed: set[str] = set()
         anchor = next(iter(self.parameters.values()))
-        self.device, self.dtype = anchor.device, self.autocast or anchor.dtype
+        self.device, self.own_dtype = anchor.device, anchor.dtype
+        if self.autocast is None and anchor.dtype == torch.float32:
+            self.autocast = ambient(self.device.type)
+        self.dtype = self.autocast or anchor.dtype
+        self.too_small = TOO_SMALL_FLOAT16 if self.dtype == torch.float16 else TOO_SMALL
         self.formats = Formats(self.device.type == "cpu" and has_planes(self.model))
 
     def squared_norms(self, inputs: Batch, targets: Batch) -> Table:
@@ -100,6 +93,7 @@ class Engine:
             try:
                 return self._fast(inputs, targets)
             except DivergedError as problem:
+                self._refuse_coupled(inputs, targets, (0, size_of(inputs) - 1))
                 self._give_up(f"a batch takes another course than a single example ({problem})")
         return self._loop(inputs, targets)
 
@@ -107,15 +101,21 @@ class Engine:
         """The rehearsal for inputs of this shape, held once."""
         key = tuple((tensor.shape[1:], tensor.dtype) for tensor in tensors_of((inputs, targets)))
         if key not in self.rehearsals:
-            self.rehearsals[key] = self._rehearse(rows(inputs, 0, 1), rows(targets, 0, 1))
+            self.rehearsals[key] = self._rehearse(inputs, targets)
         return self.rehearsals[key]
 
-    def _rehearse(self, x: Batch, y: Batch) -> Rehearsed:
+    def _rehearse(self, inputs: Batch, targets: Batch) -> Rehearsed:
+        """With copies of the first example, which show whether the model changes what it is given."""
         refuse_batch_statistics(self.model)
+        refuse_inference_mode()
+        x, y = single(inputs, 0), single(targets, 0)
+        versions = _versions((x, y))
         mode = Rehearsal(self.watched, self.frozen)
-        with torch.enable_grad(), self._casting():
-            with mode:
+        with torch.enable_grad():
+            with self.casting(), mode:
                 value = example_losses(self.loss, call(self.model, x), y, 1)
+            refuse_without_gradient(value)
+            self.changes = self.changes or _versions((x, y)) != versions
             return Rehearsed(mode.script, value.detach(), squared_norms_of(value, self.parameters))
 
     def _fast(self, inputs: Batch, targets: Batch) -> Table:
@@ -142,54 +142,84 @@ class Engine:
             self.formats = Formats(last=False)
             return self._follow(rehearsed.script, inputs, targets, 1.0)
 
-    def _follow(self, script: Script, inputs: Batch, targets: Batch, scale: float) -> tuple[Tensor, Table]:
+    def _follow(
+        self, script: Script, inputs: Batch, targets: Batch, scale: float, cast: bool = True
+    ) -> tuple[Tensor, Table]:
         ledger = Ledger(self.names, size_of(inputs), self.device)
-        losses = self.follow(ledger, script, inputs, targets, scale)
+        losses = self.follow(ledger, script, inputs, targets, scale, cast)
         if scale == 1:
             return losses, ledger.table
         return losses, {name: row / scale**2 for name, row in ledger.table.items()}
 
     def follow(
-        self, ledger: Ledger, script: Script, inputs: Batch, targets: Batch, scale: float = 1.0
+        self,
+        ledger: Ledger,
+        script: Script,
+        inputs: Batch,
+        targets: Batch,
+        scale: float = 1.0,
+        cast: bool = True,
     ) -> Tensor:
         """One pass over a batch, its uses settled by the ledger; the losses."""
         n = size_of(inputs)
+        if self.changes:
+            inputs, targets = cloned(inputs), cloned(targets)
         inputs = self.formats.inputs(inputs)
         watch = Watch(self.watched, self.frozen, script, n, self.formats.values(self.watched), ledger.arrive)
         ledger.watch = watch
-        with torch.enable_grad():
-            with self._casting(), watch:
+        with torch.enable_grad(), self._gradients_aside():
+            with self.casting() if cast else uncast(self.device.type), watch:
                 losses = example_losses(self.loss, call(self.model, inputs), targets, n)
             watch.close()
-            self._announce(watch)
-            if losses.requires_grad:
+            announce_fallbacks(watch, self.names, self.announced)
+            refuse_without_gradient(losses)
+            with uncast(self.device.type):
                 # a sum, since gradients given from outside make torch load its symbolic algebra first: two seconds
                 torch.autograd.backward((losses if scale == 1 else losses * scale).sum())
         ledger.finish()
         self.claimed = {self.names[key] for key in ledger.claimed}
         return losses.detach()
 
+    @contextmanager
+    def _gradients_aside(self) -> Iterator[None]:
+        """Parameters that a watch cannot see get the batch's gradient: every `.grad` is put back after."""
+        before = [parameter.grad for parameter in self.live]
+        for parameter in self.live:
+            parameter.grad = None
+        try:
+            yield
+        finally:
+            for parameter, gradient in zip(self.live, before, strict=True):
+                parameter.grad = gradient
+
     def _rescued(self, script: Script, inputs: Batch, targets: Batch, table: Table) -> Table:
-        """Run again, scaled, the examples whose squares left the range of float32."""
-        if self.dtype == torch.float64:
-            return table
+        """Run again, scaled and without autocast, the examples whose squares left the range of the numbers."""
+        if torch.float64 in (self.dtype, self.own_dtype) or self.own_dtype == torch.float16:
+            return table  # no need, or, among float16 parameters, no room
         total = torch.stack(list(table.values()))
-        for scale, lost in ((RESCUE, self._too_small(total)), (1 / RESCUE, ~total.sum(0).isfinite())):
+        # what is infinite in half precision is rarely so in float32
+        for scale in (RESCUE, 1.0, 1 / RESCUE) if self.autocast else (RESCUE, 1 / RESCUE):
+            lost = self._too_small(total) if scale > 1 else ~total.sum(0).isfinite()
             chosen = lost.nonzero().flatten()
             if chosen.numel():
                 part = take(inputs, chosen), take(targets, chosen)
-                again = self._follow(script, *part, scale)[1]
+                again = self._follow(script, *part, scale, cast=False)[1]
                 for name, row in table.items():
-                    redo = (
-                        (row[chosen] < TOO_SMALL) if scale > 1 else torch.ones_like(chosen, dtype=torch.bool)
-                    )
+                    redo = self._recovered(row[chosen], again[name], scale)
                     row[chosen[redo]] = again[name][redo]
+                total = torch.stack(list(table.values()))
         return table
+
+    def _recovered(self, before: Tensor, after: Tensor, scale: float) -> Tensor:
+        """Which values of a second run to believe: what was infinite is not 0 when scaled down."""
+        if scale > 1:
+            return (before < self.too_small) & after.isfinite()
+        return ~before.isfinite() & after.isfinite() & ((after > 0) | before.isnan() | (scale == 1))
 
     def _too_small(self, rows_by_parameter: Tensor) -> Tensor:
         if self.by_parameter:
-            return (rows_by_parameter < TOO_SMALL).any(0)
-        return rows_by_parameter.sum(0) < TOO_SMALL
+            return (rows_by_parameter < self.too_small).any(0)
+        return rows_by_parameter.sum(0) < self.too_small
 
     def _agrees(
         self, rehearsed: Rehearsed, inputs: Batch, targets: Batch, losses: Tensor, table: Table
@@ -205,19 +235,30 @@ class Engine:
             losses[:1], rehearsed.loss, rtol=tolerance.relative, atol=tolerance.relative
         )
         floor = tolerance.floor * float(totals.max())
-        pairs = ((0, rehearsed.norms), (largest, other))
+        # in half precision the rehearsal's own gradient may have left the range of the numbers
+        first = self._loop(rows(inputs, 0, 1), rows(targets, 0, 1)) if self.autocast else rehearsed.norms
+        pairs = ((0, first), (largest, other))
         if same_loss and all(self._close(table, i, truth, tolerance, floor) for i, truth in pairs):
             return True
-        for i in (0, largest):
-            refuse_coupled(self.model, inputs, targets, self.loss, i, 30 * tolerance.relative)
+        self._refuse_coupled(inputs, targets, (0, largest))
         return False
+
+    def _refuse_coupled(self, inputs: Batch, targets: Batch, suspects: Iterable[int]) -> None:
+        """In the parameters' own precision: half ones are too coarse to tell."""
+        if size_of(inputs) == 1:
+            return
+        with uncast(self.device.type):
+            for i in dict.fromkeys(suspects):
+                refuse_coupled(
+                    self.model, inputs, targets, self.loss, i, Tolerance.of(self.own_dtype).company
+                )
 
     def _close(self, table: Table, i: int, truth: Table, tolerance: Tolerance, floor: float) -> bool:
         """Whether every parameter's norm is the loop's; one that has a gradient but no use never is."""
         total = float(torch.stack(list(truth.values())).sum())
         for name, value in truth.items():
             right = float(value[0])
-            if right > 0 and name not in self.claimed:
+            if not math.isfinite(right) or (right > 0 and name not in self.claimed):
                 return False
             allowed = tolerance.relative * right + tolerance.share * total + floor
             if abs(float(table[name][i]) - right) > allowed:
@@ -225,26 +266,19 @@ class Engine:
         return True
 
     def _loop(self, inputs: Batch, targets: Batch) -> Table:
-        with self._casting():
-            return loop_squared_norms(self.model, inputs, targets, self.loss, self.parameters)
-
-    def _announce(self, watch: Watch) -> None:
-        """Say once which layers take the general way, and what that costs."""
-        for use in watch.uses:
-            if not use.general or not any(use.call.layouts.values()):
-                continue
-            names = [self.names[root] for s in use.sources.values() for root in sorted(watch.parents[s])]
-            layer = names[0].rpartition(".")[0] or names[0]
-            if layer not in self.announced:
-                self.announced.add(layer)
-                size = sum(use.args[role].numel() for role in use.sources)
-                func = getattr(use.call.func, "__name__", use.call.func)
-                warnings.warn(
-                    f"Layer `{layer}` ({func}) has no rule of its own: its {size:,} parameters are "
-                    "differentiated example by example, which is slower but exact.",
-                    FallbackWarning,
-                    stacklevel=2,
-                )
+        """The loop's answer; in float32 where autocast has led out of the range of the numbers."""
+        loop = partial(loop_squared_norms, self.model, loss=self.loss, parameters=self.parameters)
+        with self.casting():
+            table = loop(inputs=inputs, targets=targets)
+        if self.autocast is not None:
+            total = torch.stack(list(table.values())).sum(0)
+            lost = (~(total >= self.too_small) | total.isinf()).nonzero().flatten()
+            if lost.numel():
+                with uncast(self.device.type):
+                    again = loop(inputs=take(inputs, lost), targets=take(targets, lost))
+                for name, row in table.items():
+                    row[lost] = again[name]
+        return table
 
     def _give_up(self, reason: str) -> None:
         self.looped = True
@@ -255,7 +289,13 @@ class Engine:
             stacklevel=2,
         )
 
-    def _casting(self) -> AbstractContextManager[object]:
+    def casting(self) -> AbstractContextManager[object]:
+        """The precision of the forward pass."""
         if self.autocast is None:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.autocast)
+
+
+def _versions(batch: Batch) -> list[int]:
+    """How often each tensor was written to."""
+    return [tensor._version for tensor in tensors_of(batch)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -12,11 +12,14 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from remanence.errors import InputError
-from remanence.gradients.batches import rows, size_of, tensors_of
+from remanence.gradients.batches import single, size_of, tensors_of
 from remanence.gradients.coupling import refuse_batch_statistics
+from remanence.gradients.fallbacks import announce_fallbacks, layer_of
+from remanence.gradients.flight_norms import FlightNorms, refuse_course
 from remanence.gradients.formats import Formats, has_planes, weight_gradients_safe
 from remanence.gradients.layout import DivergedError
 from remanence.gradients.ledger import Ledger
+from remanence.gradients.losses import refuse_inference_mode
 from remanence.gradients.norms import choose
 from remanence.gradients.sharing import Carry
 from remanence.gradients.use import Call, Use, Wiring
@@ -27,38 +30,8 @@ Rehearsed = tuple[Script, Formats]
 
 _rehearsed: weakref.WeakKeyDictionary[nn.Module, dict[Any, Rehearsed]] = weakref.WeakKeyDictionary()
 """Rehearsals of every model seen, so that a training loop rehearses once."""
-
-
-class FlightNorms:
-    """The per-example gradient norms of one training step, there once the backward pass is over."""
-
-    def __init__(self, factor: float) -> None:
-        self._ledger: Ledger | None = None
-        self._factor = factor
-        self._size = 1.0
-        self._table: dict[str, Tensor] | None = None
-
-    @property
-    def values(self) -> Tensor:
-        """Tensor[n]: the norm of each example's own loss gradient."""
-        return torch.stack([row.square() for row in self.by_parameter.values()]).sum(0).sqrt()
-
-    @property
-    def by_parameter(self) -> dict[str, Tensor]:
-        """The same for each parameter."""
-        if self._table is None:
-            ledger = self._ledger
-            if ledger is None or not any(use.reached or not use.args for use in ledger.watch.uses):
-                raise InputError(
-                    "Norms in flight are there after a forward and a backward pass inside the `with` block; "
-                    "call loss.backward() before reading them."
-                )
-            ledger.finish()
-            self._table = {
-                name: (row.sqrt() * self._size * self._factor).to(torch.float32)
-                for name, row in ledger.table.items()
-            }
-        return self._table
+_announced: weakref.WeakKeyDictionary[nn.Module, set[str]] = weakref.WeakKeyDictionary()
+"""Layers of every model that have said that they take a slower way."""
 
 
 class _Flight(Watch):
@@ -67,8 +40,39 @@ class _Flight(Watch):
     def __init__(self, *args: Any, share: bool, ledger: Ledger) -> None:
         super().__init__(*args)
         self.share, self.ledger = share, ledger
+        self.arrive = self._told(self.arrive)
         # the step's own graph is gone when derived tensors are differentiated: they get one of their own
         self.roots = {key: tensor.detach().requires_grad_() for key, tensor in self.watched.items()}
+
+    @staticmethod
+    def _told(arrive: Callable[[Use], None]) -> Callable[[Use], None]:
+        """In the backward pass too, what cannot be taken apart is refused in one sentence."""
+
+        def settle(use: Use) -> None:
+            try:
+                arrive(use)
+            except DivergedError as problem:
+                refuse_course(problem)
+
+        return settle
+
+    def visit(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """As any watch does; there is no loop to fall back to."""
+        try:
+            return super().visit(func, args, kwargs)
+        except DivergedError as problem:
+            refuse_course(problem)
+
+    def _generic(self, call: Call, args: Any, kwargs: dict[str, Any]) -> Use:
+        """Replaying a call that draws random numbers would draw others."""
+        use = super()._generic(call, args, kwargs)
+        if call.draws:
+            layer = layer_of(use, self, self.ledger.names)
+            raise InputError(
+                f"A layer without a rule of its own must not draw random numbers in flight; `{layer}` does. "
+                "Set its dropout to 0, or use example_gradient_norms between steps."
+            )
+        return use
 
     def run(self, use: Use, args: Any, kwargs: dict[str, Any], cut: tuple[Any, dict[str, Any]]) -> Any:
         """As written, or, where the rule builds gradients anyway, through a node that hands them on."""
@@ -78,9 +82,9 @@ class _Flight(Watch):
             return Carry.apply(output, use, self.ledger.settle, *parameters)  # type: ignore[no-untyped-call]
         return use.call.func(*args, **kwargs)
 
-    def fused(self, use: Use, live: Tensor) -> Tensor | None:
-        """Only where gradients may come from elsewhere than the ordinary backward pass."""
-        if not (self.share and use.call.lone):
+    def fused(self, use: Use, live: Tensor, cut: tuple[Any, dict[str, Any]]) -> Tensor | None:
+        """Only where gradients may come from elsewhere, and nobody but the chosen parameters needs one."""
+        if not (self.share and use.call.lone) or _other_gradients(live, *cut):
             return None
         parameters = [self.watched[source] for source in use.sources.values()]
         return use.rule.fused(use, Wiring(live, self.anchor, self.arrive, parameters))
@@ -101,6 +105,12 @@ class _Flight(Watch):
     def _tap(self, use: Use, k: int, output: Tensor) -> Tensor:
         carried = type(output.grad_fn).__name__ == "CarryBackward"
         return output if carried else super()._tap(use, k, output)
+
+
+def _other_gradients(live: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call has arguments besides its input that want a gradient."""
+    values = (*args, *kwargs.values())
+    return any(isinstance(t, Tensor) and t.requires_grad and t is not live for t in values)
 
 
 @contextmanager
@@ -129,7 +139,8 @@ def norms_in_flight(
     check_choice("reduction", reduction, ("mean", "sum"))
     refuse_batch_statistics(model)
     chosen = choose(model, parameters)
-    norms = FlightNorms(1.0 / loss_scale)
+    double = all(p.dtype == torch.float64 for p in chosen.values())
+    norms = FlightNorms(1.0 / loss_scale, torch.float64 if double else torch.float32)
     step = _Step(model, chosen, reduction, share, norms)
     before = model.register_forward_pre_hook(step.enter, prepend=True, with_kwargs=True)
     after = model.register_forward_hook(step.leave, always_call=True)
@@ -199,13 +210,14 @@ class _Step:
         try:
             watch.close()
         except DivergedError as problem:
-            raise InputError(
-                f"The forward pass must take the same course for a batch as for one example ({problem}); "
-                "in flight there is no loop to fall back to. Use example_gradient_norms between steps."
-            ) from problem
+            refuse_course(problem)
         lone = watch.ledger.lone_sources()
         for use in watch.uses:
             use.call.lone = all(source in lone for source in use.sources.values())
+        for key, name in watch.ledger.names.items():
+            if key not in watch.ledger.claimed:
+                self.norms._wait_for(name, watch.watched[key])
+        announce_fallbacks(watch, watch.ledger.names, _announced.setdefault(self.model, set()))
 
     def _known(self, watched: dict[int, Tensor], args: Any, kwargs: dict[str, Any], n: int) -> Rehearsed:
         known = _rehearsed.setdefault(self.model, {})
@@ -214,7 +226,7 @@ class _Step:
         if key not in known:
             if n < 2:
                 raise InputError("The first batch in flight must hold at least two examples; it holds one.")
-            known[key] = self._formatted(watched, (rows(args, 0, 1), rows(kwargs, 0, 1)))
+            known[key] = self._formatted(watched, (single(args, 0), single(kwargs, 0)))
         return known[key]
 
     def _formatted(self, watched: dict[int, Tensor], one: Any) -> Rehearsed:
@@ -232,11 +244,17 @@ class _Step:
 
     def _rehearse(self, watched: dict[int, Tensor], args: Any, kwargs: dict[str, Any]) -> Script:
         """One example's forward pass, with random state and buffers put back after."""
+        refuse_inference_mode()
         mode = Rehearsal(watched, {})
         buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         with torch.random.fork_rng(), torch.enable_grad(), mode:
-            self.model.forward(*args, **kwargs)
+            outputs = tensors_of(self.model.forward(*args, **kwargs))
         with torch.no_grad():
             for buffer, before in buffers:
                 buffer.copy_(before)
+        if outputs and not any(output.requires_grad for output in outputs):
+            raise InputError(
+                "The model's output must depend on its parameters; it requires no gradient. Does the forward "
+                "pass run under torch.no_grad(), or is its output detached?"
+            )
         return mode.script

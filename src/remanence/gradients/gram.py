@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from remanence.gradients.batches import Batch, call, placed, rows, size_of
+from remanence.gradients.batches import Batch, as_targets, call, check_targets, placed, single, size_of
 from remanence.gradients.engine import Engine
 from remanence.gradients.ledger import Ledger
 from remanence.gradients.losses import ExampleLoss, example_losses
@@ -36,6 +36,8 @@ def example_gradients_gram(
     """
     engine = prepare(model, loss, parameters, dtype, by_parameter=False)
     n = size_of(inputs)
+    targets = as_targets(targets)
+    check_targets(targets, n)
     with evaluating(engine.model):
         inputs, targets = (placed(part, engine.model, wide(dtype)) for part in (inputs, targets))
         norms = engine.squared_norms(inputs, targets)
@@ -85,8 +87,9 @@ def _looped(engine: Engine, inputs: Batch, targets: Batch, n: int) -> Tensor:
     gradients = []
     for i in range(n):
         with torch.enable_grad():
-            outputs = call(engine.model, rows(inputs, i, i + 1))
-            value = example_losses(engine.loss, outputs, rows(targets, i, i + 1), 1)
+            with engine.casting():
+                outputs = call(engine.model, single(inputs, i))
+                value = example_losses(engine.loss, outputs, single(targets, i), 1)
             found = gradients_of(value, engine.parameters)
         gradients.append(torch.cat([gradient.flatten() for gradient in found.values()]))
     stacked = torch.stack(gradients)

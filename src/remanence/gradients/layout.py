@@ -36,12 +36,6 @@ class Layout:
         shape = (*tensor.shape[: self.dim], *sizes, *tensor.shape[self.dim + 1 :])
         return tensor.reshape(shape).movedim(self.dim if self.major else self.dim + 1, 0)
 
-    def join(self, parts: Tensor) -> Tensor:
-        """The inverse of `split`."""
-        if self.major:
-            return parts.movedim(0, self.dim).flatten(self.dim, self.dim + 1)
-        return parts.movedim(0, self.dim + 1).flatten(self.dim, self.dim + 1)
-
 
 def find_layout(one: Sequence[int], many: Sequence[int], n: int) -> Layout | None:
     """The dimension that grew n-fold from a batch of one to a batch of n; None where nothing grew."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from remanence.gradients.precision import uncast
 from remanence.gradients.use import Use, chunks, square_sum
 from remanence.gradients.watch import Watch
 
@@ -34,7 +35,8 @@ class Ledger:
         alone = self.lone_sources()
         roles = tuple(role for role, source in use.sources.items() if source in alone)
         if roles:
-            values = use.rule.squared_norms(use, roles)
+            with uncast(self.device.type):
+                values = use.rule.squared_norms(use, roles)
             for role in roles:
                 self._rows[use.sources[role]] = values[role]
             use.sources = {role: source for role, source in use.sources.items() if source not in alone}
@@ -52,13 +54,14 @@ class Ledger:
         return summed
 
     def finish(self) -> None:
-        """Settle everything that was held."""
+        """Settle everything that was held, and let go of the watch, which knows this ledger."""
         self.lone_sources()
         held = [use for use in self.watch.uses if use.sources and use.reached]
-        for parameters in self._components(held):
-            self._settle_together(parameters, self._uses_of(parameters, held))
-        for use in self.watch.uses:
-            use.release()
+        with uncast(self.device.type):
+            for parameters in self._components(held):
+                self._settle_together(parameters, self._uses_of(parameters, held))
+        self.watch.release()
+        del self.watch
         self.table = self._tabled()
 
     def _tabled(self) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -73,3 +74,20 @@ def example_losses(loss: ExampleLoss, outputs: Any, targets: Any, n: int) -> Ten
             "Does it already average over the batch? Use reduction='none'."
         )
     return values
+
+
+def refuse_inference_mode() -> None:
+    """Inference mode records no gradients, and nothing inside it can turn them on."""
+    if torch.is_inference_mode_enabled():
+        raise InputError(
+            "Gradients must be recorded; torch.inference_mode() is on. Take norms outside of it."
+        )
+
+
+def refuse_without_gradient(values: Tensor) -> None:
+    """A loss cut off from the parameters would give norms of 0 that nothing contradicts."""
+    if not values.requires_grad:
+        raise InputError(
+            "The loss must depend on the chosen parameters; it requires no gradient. Does the forward pass "
+            "run under torch.no_grad(), or is its output detached?"
+        )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from remanence.gradients.precision import uncast_backward
 from remanence.gradients.use import Use
 
 
@@ -22,6 +23,7 @@ class FixedNormNode(torch.autograd.Function):
         return torch.batch_norm(**use.args)
 
     @staticmethod
+    @uncast_backward
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # noqa: D102
         use, args = ctx.use, ctx.use.args
         positions = tuple(range(2, grad.dim()))
@@ -62,6 +64,7 @@ class GroupNormNode(torch.autograd.Function):
         return out
 
     @staticmethod
+    @uncast_backward
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # noqa: D102
         use, x, weight = ctx.use, ctx.use.args["input"], ctx.use.args["weight"]
         n, channels = x.shape[:2]
@@ -95,6 +98,7 @@ class LayerNormNode(torch.autograd.Function):
         return out
 
     @staticmethod
+    @uncast_backward
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # noqa: D102
         use, args = ctx.use, ctx.use.args
         x, shape = args["input"], args["weight"].shape

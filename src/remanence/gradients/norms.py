@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from remanence.errors import InputError, NumericalError
-from remanence.gradients.batches import Batch, check_targets, placed, rows, size_of
-from remanence.gradients.budget import fitting_batch
+from remanence.gradients.batches import Batch, as_targets, check_targets, placed, rows, size_of
+from remanence.gradients.budget import asked_batch, fitting_batch
 from remanence.gradients.engine import Engine
 from remanence.gradients.losses import ExampleLoss, resolve
 
@@ -64,7 +64,7 @@ def example_gradient_norms(
     Args:
         model: any module; its mode, gradients and buffers are left as they were.
         inputs: a tensor with one row an example, or a tuple or dict of such tensors.
-        targets: what the loss compares the outputs with.
+        targets: what the loss compares the outputs with; tensors, or an array or list of numbers.
         loss: a name, or a function (outputs, targets) -> one loss an example.
         parameters: names or tensors to differentiate by; all that require a gradient when None.
         batch_size: examples at a time; results do not depend on it beyond rounding.
@@ -76,6 +76,7 @@ def example_gradient_norms(
         Tensor[n], or a dict from parameter name to Tensor[n].
     """
     engine = prepare(model, loss, parameters, dtype, by_parameter)
+    targets = as_targets(targets)
     check_targets(targets, size_of(inputs))
     parts = []
     with evaluating(engine.model):
@@ -117,14 +118,10 @@ def spans(
     engine: Engine, inputs: Batch, targets: Batch, batch_size: int | Literal["auto"]
 ) -> Iterator[tuple[int, int]]:
     """Ranges of examples, of a size asked for or one that fits in memory."""
-    n = size_of(inputs)
-    if batch_size == "auto":
+    n, step = size_of(inputs), asked_batch(batch_size)
+    if step is None:
         script = engine.rehearsed(inputs, targets).script
         step = fitting_batch(script, engine.dtype.itemsize, engine.device)
-    elif isinstance(batch_size, int) and batch_size > 0:
-        step = batch_size
-    else:
-        raise InputError(f"`batch_size` must be 'auto' or a whole number above 0; got {batch_size!r}.")
     for start in range(0, n, step):
         yield start, min(n, start + step)
 
@@ -154,23 +151,36 @@ def _out(row: Tensor, dtype: torch.dtype, squared: bool) -> Tensor:
 
 
 def choose(model: nn.Module, parameters: Iterable[str | Tensor] | None) -> dict[str, Tensor]:
-    """The parameters to differentiate by, by name; tied ones once."""
+    """The parameters to differentiate by, by name; tied ones once, under the first of their names."""
     named: dict[str, Tensor] = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if parameters is None:
         if not named:
             raise InputError("The model must have a parameter that requires a gradient; it has none.")
-        return named
+        return _real(named)
+    every = dict(model.named_parameters(remove_duplicate=False))
+    first = {id(p): name for name, p in named.items()}
     chosen: dict[str, Tensor] = {}
     for wanted in parameters:
-        hits = [n for n, p in named.items() if n == wanted or p is wanted]
-        if not hits:
+        tensor = every.get(wanted) if isinstance(wanted, str) else wanted
+        name = first.get(id(tensor))
+        if name is None:
             shown = wanted if isinstance(wanted, str) else f"of shape {tuple(wanted.shape)}"
             raise InputError(
                 f"All of `parameters` must belong to the model and require a gradient; {shown} does not."
             )
-        chosen[hits[0]] = named[hits[0]]
+        chosen[name] = named[name]
     if not chosen:
         raise InputError("`parameters` must name at least one parameter; got none.")
+    return _real(chosen)
+
+
+def _real(chosen: dict[str, Tensor]) -> dict[str, Tensor]:
+    for name, parameter in chosen.items():
+        if parameter.is_complex():
+            raise InputError(
+                f"Parameters must be real numbers; `{name}` is complex. Keep its real and imaginary part as "
+                "one real parameter and join them by torch.view_as_complex."
+            )
     return chosen
 
 

@@ -8,19 +8,26 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from remanence.gradients.batches import Batch, call, rows, size_of
+from remanence.gradients.batches import Batch, call, single, size_of
 from remanence.gradients.losses import ExampleLoss, example_losses
+from remanence.gradients.precision import uncast
 
 
 def gradients_of(value: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The gradient of one loss; zeros where a parameter plays no part."""
     if not value.requires_grad:
         return {name: torch.zeros_like(p) for name, p in parameters.items()}
-    gradients = torch.autograd.grad(value.sum(), list(parameters.values()), allow_unused=True)
+    with uncast(value.device.type):
+        gradients = torch.autograd.grad(value.sum(), list(parameters.values()), allow_unused=True)
     return {
-        name: torch.zeros_like(parameter) if gradient is None else gradient
+        name: torch.zeros_like(parameter) if gradient is None else dense(gradient)
         for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True)
     }
+
+
+def dense(gradient: Tensor) -> Tensor:
+    """The gradient whole; that of an embedding may come as its rows alone."""
+    return gradient.to_dense() if gradient.is_sparse else gradient
 
 
 def squared_norms_of(value: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -35,11 +42,14 @@ def squared_norms_of(value: Tensor, parameters: Mapping[str, Tensor]) -> dict[st
 
     def square(name: str, gradient: Tensor) -> Tensor:
         found[name] = _squared(gradient, wide)[None]
-        return gradient.new_zeros(()).expand_as(gradient)
+        return (
+            torch.zeros_like(gradient) if gradient.is_sparse else gradient.new_zeros(()).expand_as(gradient)
+        )
 
     hooks = [p.register_hook(partial(square, name)) for name, p in parameters.items()]  # type: ignore[no-untyped-call]
     try:
-        torch.autograd.grad(value.sum(), list(parameters.values()), allow_unused=True)
+        with uncast(value.device.type):
+            torch.autograd.grad(value.sum(), list(parameters.values()), allow_unused=True)
     finally:
         for hook in hooks:
             hook.remove()
@@ -48,7 +58,8 @@ def squared_norms_of(value: Tensor, parameters: Mapping[str, Tensor]) -> dict[st
 
 def _squared(gradient: Tensor, wide: torch.dtype) -> Tensor:
     """In pieces, so that a large gradient is never whole in double precision."""
-    pieces = torch.split(gradient.reshape(-1), 1 << 18)
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient
+    pieces = torch.split(values.reshape(-1), 1 << 18)
     return torch.stack([piece.to(wide).square().sum() for piece in pieces]).sum()
 
 
@@ -59,8 +70,7 @@ def loop_squared_norms(
     columns: dict[str, list[Tensor]] = {name: [] for name in parameters}
     for i in range(size_of(inputs)):
         with torch.enable_grad():
-            x, y = rows(inputs, i, i + 1), rows(targets, i, i + 1)
-            value = example_losses(loss, call(model, x), y, 1)
+            value = example_losses(loss, call(model, single(inputs, i)), single(targets, i), 1)
             for name, squared in squared_norms_of(value, parameters).items():
                 columns[name].append(squared)
     return {name: torch.cat(values) for name, values in columns.items()}

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from remanence.gradients.precision import uncast_backward
 from remanence.gradients.use import Use
 
 Settle = Callable[[Use], dict[str, Tensor]]
@@ -26,6 +27,7 @@ class Carry(torch.autograd.Function):
         return output
 
     @staticmethod
+    @uncast_backward
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         """The gradient goes on unchanged."""
         ctx.use.grads[0] = grad

@@ -8,11 +8,19 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, SequentialSampler, default_collate
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    SequentialSampler,
+    Subset,
+    default_collate,
+)
 
 from remanence.errors import DataError, InputError
-from remanence.gradients.batches import Batch, placed, size_of
-from remanence.gradients.budget import fitting_batch
+from remanence.gradients.batches import Batch, as_targets, check_targets, placed, size_of
+from remanence.gradients.budget import asked_batch, fitting_batch
 from remanence.gradients.engine import Engine
 from remanence.gradients.losses import ExampleLoss
 from remanence.gradients.norms import evaluating, prepare, refuse_infinite, total_norms, wide
@@ -47,7 +55,8 @@ def dataset_gradient_norms(
     Args:
         model: any module.
         data: a dataset of (input, target) pairs, or a loader of (inputs, targets) or (inputs, targets, ids).
-        ids: names of the examples in the set's order; positions when None. A loader's own ids win.
+        ids: names of the examples in the set's order; when None those of the set itself (`rm.with_ids`), or
+            positions. Ids that a loader yields win.
         loss: as for `example_gradient_norms`, like `parameters`, `dtype` and `squared`.
         parameters: what to differentiate by.
         batch_size: for a dataset; a loader brings its own.
@@ -64,12 +73,14 @@ def dataset_gradient_norms(
     if not 0 <= index < count:
         raise InputError(f"`shard` must be (index, count) with 0 <= index < count; got {shard}.")
     engine = prepare(model, loss, parameters, dtype, by_parameter=False)
+    batches = _batches(engine, data, batch_size, dtype)
     names: list[Any] = []
     norms: list[Tensor] = []
     with evaluating(engine.model):
-        for number, (inputs, targets, own) in enumerate(_named(_batches(engine, data, batch_size), ids)):
+        for number, (inputs, targets, own) in enumerate(_named(batches, _ids(data) if ids is None else ids)):
             if number % count != index:
                 continue
+            check_targets(targets, size_of(inputs))
             inputs, targets = (placed(part, engine.model, wide(dtype)) for part in (inputs, targets))
             table = engine.squared_norms(inputs, targets)
             refuse_infinite(table, own)
@@ -86,6 +97,18 @@ def _share(data: Dataset[Any] | DataLoader[Any], count: int) -> int | None:
     """About how many examples this shard has, if the data know their length."""
     dataset = data.dataset if isinstance(data, DataLoader) else data
     return -(-len(dataset) // count) if isinstance(dataset, Sized) else None
+
+
+def _ids(data: Any) -> Sequence[Any] | None:
+    """The ids that a data set brings, those of a part of it included."""
+    if isinstance(data, DataLoader):
+        return _ids(data.dataset)
+    if isinstance(data, Subset):
+        inner = _ids(data.dataset)
+        return None if inner is None else [inner[i] for i in data.indices]
+    found = getattr(data, "ids", None)
+    fits = isinstance(data, Sized) and isinstance(found, Sized) and len(found) == len(data)
+    return list(np.asarray(found).tolist()) if fits else None
 
 
 def _named(
@@ -108,31 +131,41 @@ def _named(
 
 
 def _batches(
-    engine: Engine, data: Dataset[Any] | DataLoader[Any], batch_size: int | Literal["auto"]
+    engine: Engine,
+    data: Dataset[Any] | DataLoader[Any],
+    batch_size: int | Literal["auto"],
+    dtype: torch.dtype | None,
 ) -> Iterator[tuple[Batch, Batch, Any]]:
     if isinstance(data, DataLoader):
         for batch in data:
-            if len(batch) == 2 and not isinstance(data.sampler, SequentialSampler):
+            if len(batch) == 2 and not _in_order(data):
                 raise DataError(
                     "A shuffled loader must yield (inputs, targets, ids) to tell whose norms are whose; "
                     "it yields pairs. Turn shuffling off or add the ids."
                 )
-            yield batch[0], batch[1], batch[2] if len(batch) > 2 else None
+            yield batch[0], as_targets(batch[1]), batch[2] if len(batch) > 2 else None
         return
-    if not isinstance(data, Sized) or len(data) == 0:
+    if isinstance(data, IterableDataset) or not isinstance(data, Sized) or len(data) == 0:
         raise InputError(
             "`data` must hold at least one example and know how many; wrap a stream in a DataLoader."
         )
-    step = _step(engine, data, batch_size)
+    step = asked_batch(batch_size) or _fitting(engine, data, dtype)
     for start in range(0, len(data), step):
         inputs, targets = default_collate([data[i] for i in range(start, min(len(data), start + step))])
         yield inputs, targets, None
 
 
-def _step(engine: Engine, data: Dataset[Any], batch_size: int | Literal["auto"]) -> int:
-    if isinstance(batch_size, int):
-        if batch_size < 1:
-            raise InputError(f"`batch_size` must be 'auto' or a whole number above 0; got {batch_size!r}.")
-        return batch_size
-    first = tuple(placed(part, engine.model) for part in default_collate([data[0]]))
+def _in_order(loader: DataLoader[Any]) -> bool:
+    """Whether batches come in the data set's own order: a sampler of the caller's own may do anything."""
+    if isinstance(loader.dataset, IterableDataset):
+        return True
+    batches: Any = loader.batch_sampler
+    if batches is None:
+        return type(loader.sampler) is SequentialSampler
+    return type(batches) is BatchSampler and type(batches.sampler) is SequentialSampler
+
+
+def _fitting(engine: Engine, data: Dataset[Any], dtype: torch.dtype | None) -> int:
+    """As many examples as fit in memory, by one of them."""
+    first = tuple(placed(part, engine.model, wide(dtype)) for part in default_collate([data[0]]))
     return fitting_batch(engine.rehearsed(*first).script, engine.dtype.itemsize, engine.device)

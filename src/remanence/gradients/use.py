@@ -11,6 +11,7 @@ from torch import Tensor
 
 from remanence.gradients.halves import Shared
 from remanence.gradients.layout import Layout
+from remanence.gradients.precision import HALVES
 
 Functions = tuple[Callable[..., Any], ...]
 
@@ -35,6 +36,7 @@ class Call:
         layouts: where each argument keeps its examples, None where it has none; `places` are those found.
         out_layouts: the same for the outputs.
         lone: every parameter used here is used nowhere else, as an earlier batch has shown.
+        draws: whether it took random numbers.
     """
 
     func: Callable[..., Any]
@@ -48,6 +50,7 @@ class Call:
     out_layouts: list[Layout | None] = field(default_factory=list)
     places: frozenset[Layout] = frozenset()
     lone: bool = False
+    draws: bool = False
 
 
 @dataclass(eq=False)
@@ -208,9 +211,10 @@ def square_sum_(rows: Tensor) -> Tensor:
 
 
 def _row_squares(rows: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=-1)
+    wide = torch.float32 if rows.dtype in HALVES else None
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=-1, dtype=wide)
     return norms.square_()
 
 
 def _wide(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+    return tensor.float() if tensor.dtype in HALVES else tensor

@@ -59,7 +59,9 @@ class Rehearsal(_Mode):
         call.literals = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         call.values = {k: sampled(t) for k, t in tensors.items() if id(t) not in self.watched}
         self.script.append(call)
+        before = _random_states(self.watched)
         result = func(*args, **kwargs)
+        call.draws = not all(map(torch.equal, before, _random_states(self.watched)))
         outputs = _tensors(result)
         call.out_shapes = [t.shape for t in outputs]
         call.differentiable = any(t.requires_grad for t in outputs)
@@ -128,11 +130,17 @@ class Watch(_Mode):
         for call in self.script:
             call.values = {}
 
+    def release(self) -> None:
+        """Let go of activations and Gram matrices: the norms are known."""
+        for use in self.uses:
+            use.release()
+        self.shared.release()
+
     def run(self, use: Use, args: Any, kwargs: dict[str, Any], cut: tuple[Any, dict[str, Any]]) -> Any:
         """The call's result: with parameters cut off, so that the backward pass stops at the input."""
         return use.call.func(*cut[0], **cut[1])
 
-    def fused(self, use: Use, live: Tensor) -> Tensor | None:
+    def fused(self, use: Use, live: Tensor, cut: tuple[Any, dict[str, Any]]) -> Tensor | None:
         """The result through a node of the rule's own."""
         return use.rule.fused(use, Wiring(live, self.anchor, self.arrive))
 
@@ -177,7 +185,7 @@ class Watch(_Mode):
         use, live = self._claimed(call, *cut)
         if use is None:
             use = self._generic(call, args, kwargs)
-        elif live is not None and (fused := self.fused(use, live)) is not None:
+        elif live is not None and (fused := self.fused(use, live, cut)) is not None:
             self.uses.append(use)
             return fused
         result = self.run(use, args, kwargs, cut)
@@ -255,6 +263,15 @@ def _touch(tensors: Mapping[int, Tensor], args: Any, kwargs: dict[str, Any]) -> 
         if isinstance(value, (list, tuple)) and any(id(item) in tensors for item in value):
             return True
     return False
+
+
+def _random_states(watched: Mapping[int, Tensor]) -> list[Tensor]:
+    """Where the random numbers stand, of the processor and of the parameters' device."""
+    states = [torch.get_rng_state()]
+    device = next(iter(watched.values())).device
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return states
 
 
 def _tensors(result: Any) -> list[Tensor]:
