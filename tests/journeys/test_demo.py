@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from remanence.cli.main import run as command
 from remanence.study import Store
 
 COMMAND = [sys.executable, "-m", "remanence", "demo"]
@@ -157,12 +158,19 @@ def test_interrupt_leaves_nothing_half_written(tmp_path: Path) -> None:
         (["--out", __file__], "is a file"),
     ],
 )
-def test_wrong_input_is_one_sentence_and_exit_2(arguments: list[str], sentence: str) -> None:
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert sentence in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
+def test_wrong_input_is_one_sentence_and_exit_2(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["demo", *arguments]) == 2
+    found = capsys.readouterr()
+    assert sentence in found.err
+    assert found.err.count("\n") == 1
+    assert found.out == ""
+
+
+def test_a_process_with_wrong_input_ends_with_2() -> None:
+    done = run("--seeds", "0")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
 
 def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:

@@ -117,3 +117,30 @@ def test_activations_and_gram_matrices_go_at_once(monkeypatch: pytest.MonkeyPatc
     engine.squared_norms(torch.randn(5, 4, 32), torch.arange(5))
     assert seen
     assert all(reference() is None for reference in seen)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_buffers_are_as_before(in_place: bool) -> None:
+    class Counts(nn.Module):
+        """Counts its calls, as some modules do even in evaluation mode."""
+
+        calls: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 3)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            if in_place:
+                self.calls += 1
+            else:
+                self.calls = self.calls + 1
+            out: Tensor = self.layer(x)
+            return out
+
+    model = Counts()
+    calls = model.calls
+    rm.example_gradient_norms(model, torch.randn(5, 4), torch.zeros(5, dtype=torch.long))
+    assert model.calls is calls
+    assert calls == 0
