@@ -96,7 +96,7 @@ format: $(VENV)/.dev ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench-norms: peers ## per-example gradient norms beside a plain pass and the peers; half an hour on one core
+bench-norms: peers ## per-example gradient norms beside a plain pass and the peers; most of an hour on one core
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/norms.py
 
 peers: $(VENV)/.dev ## install BackPACK for comparison, without its pins on other packages

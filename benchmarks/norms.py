@@ -1,6 +1,6 @@
 """What exact per-example gradient norms cost, beside one plain forward and backward pass of the same batch.
 
-    python benchmarks/norms.py            all cases, about half an hour on one core
+    python benchmarks/norms.py            all cases, most of an hour on one core
     python benchmarks/norms.py --quick    few rounds
 
 Ways take turns, round after round, so that a busy machine slows all of them alike; a figure is the median
