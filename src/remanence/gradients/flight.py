@@ -20,7 +20,7 @@ from remanence.gradients.formats import Formats, has_planes, weight_gradients_sa
 from remanence.gradients.layout import DivergedError
 from remanence.gradients.ledger import Ledger
 from remanence.gradients.losses import refuse_inference_mode
-from remanence.gradients.norms import choose
+from remanence.gradients.norms import choose, keeping_buffers
 from remanence.gradients.sharing import Carry
 from remanence.gradients.use import Call, Use, Wiring
 from remanence.gradients.watch import Rehearsal, Script, Watch
@@ -246,12 +246,8 @@ class _Step:
         """One example's forward pass, with random state and buffers put back after."""
         refuse_inference_mode()
         mode = Rehearsal(watched, {})
-        buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
-        with torch.random.fork_rng(), torch.enable_grad(), mode:
+        with keeping_buffers(self.model), torch.random.fork_rng(), torch.enable_grad(), mode:
             outputs = tensors_of(self.model.forward(*args, **kwargs))
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
         if outputs and not any(output.requires_grad for output in outputs):
             raise InputError(
                 "The model's output must depend on its parameters; it requires no gradient. Does the forward "

@@ -188,18 +188,27 @@ def _real(chosen: dict[str, Tensor]) -> dict[str, Tensor]:
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode for the time being; every module's own mode and its buffers are restored after."""
     modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with keeping_buffers(model):
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@contextmanager
+def keeping_buffers(model: nn.Module) -> Iterator[None]:
+    """Buffers are put back after, replaced ones too."""
     buffers = [
         (module, name, buffer, buffer.clone())
         for module in model.modules()
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
-    model.eval()
     try:
         yield
     finally:
-        for module, mode in modes:
-            module.training = mode
         for module, name, buffer, before in buffers:
             module._buffers[name] = buffer
             if not torch.equal(buffer, before):  # counted up in the forward pass, say

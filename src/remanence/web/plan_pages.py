@@ -22,7 +22,6 @@ from remanence.web.shelf import Shelf, Shelved
 from remanence.web.uploads import LIMIT, TooLargeError, printable, read_form
 
 _SHOWN = 16
-_FEATURES = 4
 _LONGEST = 200
 
 
@@ -129,5 +128,5 @@ def _member(shelved: Shelved, each: Any) -> dict[str, Any]:
         "label": each.label,
         "loss": each.loss,
         "percentile": each.percentile,
-        "features": first_features(shelved, place, _FEATURES),
+        "features": first_features(shelved, place),
     }

@@ -149,11 +149,11 @@ def _card(shelved: Shelved, place: int, value: float) -> dict[str, Any]:
         "id": str(shelved.trace.ids[place]),
         "value": float(value),
         "label": shelved.examples.class_names[label],
-        "features": first_features(shelved, place, _FEATURES),
+        "features": first_features(shelved, place),
     }
 
 
-def first_features(shelved: Shelved, place: int, most: int) -> list[float]:
+def first_features(shelved: Shelved, place: int, most: int = _FEATURES) -> list[float]:
     """The first numbers of an example that is no picture."""
     if shelved.shows_pictures:
         return []
