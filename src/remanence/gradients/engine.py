@@ -174,7 +174,7 @@ class Engine:
             announce_fallbacks(watch, self.names, self.announced)
             refuse_without_gradient(losses)
             with uncast(self.device.type):
-                # a sum, since gradients given from outside make torch load its symbolic algebra first: two seconds
+                # a sum, since gradients given from outside make torch load its symbolic algebra first: half a second
                 torch.autograd.backward((losses if scale == 1 else losses * scale).sum())
         ledger.finish()
         self.claimed = {self.names[key] for key in ledger.claimed}
