@@ -39,7 +39,7 @@ def demo(
     out:
         Folder for the results; new, empty, or of an earlier demo.
     seeds:
-        Independent repetitions: 3, or 1 with --quick.
+        Independent repetitions: 5, or 1 with --quick.
     quick:
         A smaller version in well under a minute, to see that everything works.
     workers:

@@ -11,6 +11,7 @@ from remanence.data import digits
 from remanence.demo.graph import DemoGraph
 from remanence.report import (
     image_uri,
+    interval_text,
     proxies_figure,
     save_png,
     time_to_unlearn_figure,
@@ -61,6 +62,7 @@ def write_page(out: Path, results: dict[str, Any], graph: DemoGraph, store: Stor
         learning_rate=results["tuning"]["learning_rate"],
         command=command,
         facts=_facts(results),
+        interval_text=interval_text,
     )
 
 

@@ -19,7 +19,7 @@ from remanence.forgetting import BAND_NAMES
 from remanence.scores import PROXIES
 from remanence.storage import Folder
 from remanence.study import Store
-from remanence.trials import Duration, summarize, time_to_unlearn
+from remanence.trials import Duration, duration_interval, summarize, time_to_unlearn
 
 TIMED = ("mia", "ua")
 
@@ -94,7 +94,8 @@ def _band(name: str, graph: DemoGraph, store: Store) -> dict[str, Any]:
                 for curve, oracle in zip(curves, oracles, strict=True)
             ]
             band["epochs_to_unlearn"][metric] = asdict(summarize(found)) | {
-                "each": [{"epochs": d.value, "reached": d.reached} for d in found]
+                "interval": duration_interval(found, resolution=1.0),
+                "each": [{"epochs": d.value, "reached": d.reached} for d in found],
             }
             band[f"durations_{metric}"] = [(d.value, d.reached) for d in found]
     return band

@@ -15,7 +15,7 @@ from remanence.demo.page import write_page
 from remanence.demo.results import collect_results
 from remanence.demo.settings import DemoSettings
 from remanence.errors import InputError, RunFolderError
-from remanence.report import human
+from remanence.report import human, interval_text
 from remanence.storage import atomic
 from remanence.storage.lock import exclusive
 from remanence.study import Stage, Store, run_stages
@@ -125,7 +125,7 @@ def _summary(results: dict[str, Any], out: Path) -> str:
         bar = "█" * round(found["mean"])
         lines.append(
             f"  {band['name']:>{width}}  privacy loss {human(band['mean_privacy_loss']):>11}   "
-            f"{bound}{found['mean']:4.1f} ± {found['sd']:3.1f}  {bar}"
+            f"{bound}{found['mean']:4.1f} {interval_text(found['interval']):>15}  {bar}"
         )
     spearman = results["spearman"]["mia"]
     shown = "undefined (all bands equal)" if spearman is None else f"{spearman:.2f}"

@@ -17,7 +17,7 @@ class DemoSettings:
     """Every number that shapes the demo's result."""
 
     name: str = "full"
-    seeds: int = 3
+    seeds: int = 5
     width: int = 16
     training: Recipe = field(default_factory=_training)
     checkpoints: int = 35
@@ -36,7 +36,7 @@ class DemoSettings:
     @classmethod
     def full(cls, seeds: int | None = None) -> DemoSettings:
         """The demo as it is meant."""
-        return cls(seeds=3 if seeds is None else seeds)
+        return cls() if seeds is None else cls(seeds=seeds)
 
     @classmethod
     def quick(cls, seeds: int | None = None) -> DemoSettings:

@@ -82,13 +82,12 @@ def _tune(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> 
     rates, n_oracles = params["learning_rates"], params["oracles"]
     group = n_oracles + len(rates)
     trials = []
-    for first in range(0, len(inputs), group):
+    for seed, first in enumerate(range(0, len(inputs), group)):
         oracles, runs = inputs[first : first + n_oracles], inputs[first + n_oracles : first + group]
         goal = {name: float(np.mean([_values(o, name)[-1] for o in oracles])) for name in ("mia", "test")}
         for rate, run in zip(rates, runs, strict=True):
-            trials.append(
-                LearningRateTrial(rate, {name: _values(run, name)[1:] for name in ("mia", "test")}, goal)
-            )
+            curves = {name: _values(run, name)[1:] for name in ("mia", "test")}
+            trials.append(LearningRateTrial(rate, seed, curves, goal))
     choice, table = choose_learning_rate(trials)
     draft.document("choice", {"learning_rate": choice, "distance_to_oracle": table})
 
@@ -129,5 +128,5 @@ TRAIN = StageKind("train", 1, _train)
 SELECT = StageKind("select", 1, _select)
 ORACLE = StageKind("oracle", 2, _oracle)
 TRIAL = StageKind("trial", 2, _trial)
-TUNE = StageKind("tune", 2, _tune)
+TUNE = StageKind("tune", 3, _tune)
 UNLEARN = StageKind("unlearn", 2, _unlearn)

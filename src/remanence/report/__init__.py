@@ -2,7 +2,12 @@
 
 from remanence.report.barriers import barrier_figure
 from remanence.report.drawing import human, look, new_figure, save_png, save_svg, to_svg
-from remanence.report.figures import proxies_figure, time_to_unlearn_figure, unlearning_curves_figure
+from remanence.report.figures import (
+    interval_text,
+    proxies_figure,
+    time_to_unlearn_figure,
+    unlearning_curves_figure,
+)
 from remanence.report.page import image_uri, write_html
 from remanence.report.tuning import tuning_figure
 
@@ -10,6 +15,7 @@ __all__ = [
     "barrier_figure",
     "human",
     "image_uri",
+    "interval_text",
     "look",
     "new_figure",
     "proxies_figure",

@@ -42,7 +42,7 @@ def _draw_times(axes: Axes, summaries: Sequence[Mapping[str, Any]], limit: int) 
     for x, summary in enumerate(summaries):
         colour = SERIES[x]
         axes.bar(x, summary["mean"], color=colour, alpha=0.35, width=0.7)
-        axes.errorbar(x, summary["mean"], summary["sd"], color=colour, capsize=4, lw=1.5)
+        _draw_interval(axes, x, summary, limit, colour)
         for offset, each in zip(_spread(len(summary["each"])), summary["each"], strict=True):
             face = colour if each["reached"] else "white"
             marker = "o" if each["reached"] else "^"
@@ -54,6 +54,22 @@ def _draw_times(axes: Axes, summaries: Sequence[Mapping[str, Any]], limit: int) 
             [], [], marker="^", mfc="white", mec="#555", ls="", label=f"not within {limit} epochs"
         )
         axes.legend(handles=[hollow], loc="upper left", fontsize=8, bbox_to_anchor=(0, 0.97))
+
+
+def _draw_interval(axes: Axes, x: int, summary: Mapping[str, Any], limit: int, colour: str) -> None:
+    """The interval of the mean, up to the limit where it is open; nothing for a single seed."""
+    if summary["interval"] is not None:
+        low, high = summary["interval"]
+        reach = [[summary["mean"] - low], [min(limit if high is None else high, limit) - summary["mean"]]]
+        axes.errorbar(x, summary["mean"], reach, color=colour, capsize=4, lw=1.5)
+
+
+def interval_text(interval: Sequence[float | None] | None) -> str:
+    """An interval of epochs in words: `(1.5 to 8.0)`, `(from 20.0)` when it is open, empty when there is none."""
+    if interval is None:
+        return ""
+    low, high = interval
+    return f"(from {low:.1f})" if high is None else f"({low:.1f} to {high:.1f})"
 
 
 def _spread(n: int) -> NDArray[np.float64]:

@@ -103,8 +103,10 @@ def _tune(draft: Draft, params: Params, inputs: Inputs) -> None:
     oracles, runs = inputs[:n_oracles], inputs[n_oracles:]
     goal = {name: float(np.mean([values(each, name)[-1] for each in oracles])) for name in TUNED_ON}
     trials = [
-        LearningRateTrial(rate, {name: values(run, name)[1:] for name in TUNED_ON}, goal)
-        for rate, run in zip(list(rates) * (len(runs) // len(rates)), runs, strict=True)
+        LearningRateTrial(
+            rates[i % len(rates)], i // len(rates), {name: values(run, name)[1:] for name in TUNED_ON}, goal
+        )
+        for i, run in enumerate(runs)
         if run.document("unlearning")["diverged"] is None
     ]
     if not trials:
@@ -122,4 +124,4 @@ def values(folder: Folder, metric: str) -> list[float]:
 
 MEASURE = StageKind("measure", 1, _measure)
 UNLEARN = StageKind("unlearn", 1, _unlearn)
-TUNE = StageKind("tune", 1, _tune)
+TUNE = StageKind("tune", 2, _tune)
