@@ -1,4 +1,4 @@
-"""What all tests share: one thread a process, so that the same work gives the same bits on any machine."""
+"""What all tests share: one thread per process, so that the same work gives the same bits on any machine."""
 
 import os
 import signal
@@ -9,6 +9,15 @@ os.environ["OMP_NUM_THREADS"] = "1"  # for this process, before torch is loaded,
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # a suite started in the background ignores Ctrl-C, and so would the commands that it interrupts
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a half precision that plain torch cannot compute in on this machine."""
+    for mark in item.iter_markers("half"):
+        from remanence.machine import cannot_run
+
+        if reason := cannot_run(mark.args[0]):
+            pytest.skip(f"half precision fails here: {reason}")
 
 
 @pytest.fixture(scope="session")

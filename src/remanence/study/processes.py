@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
+from collections.abc import Mapping
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from remanence.errors import InputError
 from remanence.study.stages import Stage
 from remanence.study.worker import Outcome, attempt
-from remanence.trials.workers import settle, undisturbed
+from remanence.trials.workers import process_context, settle, undisturbed
 
 
 class _Worker:
     """One process, and the stage it is at."""
 
     def __init__(self, root: Path) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = process_context("remanence.study", "remanence.audit", "sklearn.linear_model")
         self.pipe, theirs = context.Pipe()
-        self.process: SpawnProcess = context.Process(
-            target=_serve, args=(theirs, root, os.getpid()), daemon=True
+        self.process: BaseProcess = context.Process(
+            target=_serve, args=(theirs, root, os.getpid(), dict(os.environ)), daemon=True
         )
         self.process.start()
         theirs.close()
@@ -93,9 +93,9 @@ class Processes:
         self._workers = []
 
 
-def _serve(pipe: Connection, root: Path, parent: int) -> None:
+def _serve(pipe: Connection, root: Path, parent: int, environment: Mapping[str, str]) -> None:
     """A worker's life: stages in, outcomes out, until told to go or left alone."""
-    settle(parent)
+    settle(parent, environment)
     with contextlib.suppress(EOFError, ConnectionError):  # the parent was killed
         while (stage := pipe.recv()) is not None:
             pipe.send(attempt(root, stage))

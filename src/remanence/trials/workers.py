@@ -7,10 +7,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any
 
 from remanence.errors import RemanenceError
@@ -25,8 +26,12 @@ def workers(count: int) -> Iterator[Submit]:
     if count == 1:
         yield lambda function, *arguments: lambda: function(*arguments)
         return
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=settle, initargs=(os.getpid(),))
+    pool = ProcessPoolExecutor(
+        count,
+        mp_context=process_context("remanence.trials"),
+        initializer=settle,
+        initargs=(os.getpid(), dict(os.environ)),
+    )
     try:
         yield lambda function, *arguments: _waiting(_submitted(pool, function, *arguments))
     except BaseException:
@@ -35,6 +40,18 @@ def workers(count: int) -> Iterator[Submit]:
         pool.shutdown(wait=True, cancel_futures=True)
         raise
     pool.shutdown()
+
+
+def process_context(*modules: str) -> ForkServerContext | SpawnContext:
+    """Start processes as copies of one that has loaded these modules: loading torch anew in each takes seconds.
+
+    The modules of the first call count. Platforms without a fork server have no better than to load everything anew.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(modules))
+    return context
 
 
 def _submitted(pool: ProcessPoolExecutor, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
@@ -75,12 +92,22 @@ def undisturbed() -> Iterator[None]:
                 signal.raise_signal(signal.SIGINT)
 
 
-def settle(parent: int) -> None:
-    """One thread; Ctrl-C is the parent's to handle; a worker does not outlive its parent."""
+def settle(parent: int, environment: Mapping[str, str] | None = None) -> None:
+    """One thread; Ctrl-C is the parent's to handle; a worker does not outlive its parent.
+
+    Args:
+        parent: process id of the one that it works for.
+        environment: variables of that process, where they are not inherited: from a fork server they are those of the
+            moment at which the server was started.
+    """
+    os.environ.update(environment or {})
     use_one_thread()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def leave_with_parent() -> None:
+        started_by = multiprocessing.parent_process()
+        if started_by is not None:
+            started_by.join()
         while os.getppid() == parent:
             time.sleep(0.2)
         os._exit(1)
