@@ -2,6 +2,10 @@
 
 import os
 import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,6 +22,23 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
         if reason := cannot_run(mark.args[0]):
             pytest.skip(f"half precision fails here: {reason}")
+
+
+WaitUntil = Callable[[Callable[[], object], "subprocess.Popen[Any]"], None]
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> WaitUntil:
+    """Wait for a sign of progress of a process that is to be killed; it must not have ended by then."""
+
+    def wait(progress: Callable[[], object], process: "subprocess.Popen[Any]") -> None:
+        deadline = time.monotonic() + 120
+        while not progress():
+            assert process.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < deadline, "no sign of progress within two minutes"
+            time.sleep(0.002)
+
+    return wait
 
 
 @pytest.fixture(scope="session")

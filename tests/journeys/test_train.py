@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ import pytest
 
 from remanence.cli.main import run as in_this_process
 from remanence.storage import open_folder, read_trace
+from remanence.storage.compare import differences
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 MODEL = ["--data", "digits", "--model", "small_conv", "--width", "4", "--seed", "5", "--placement", "even"]
-TASK = [*MODEL, "--epochs", "3", "--record", "6"]
+TASK = [*MODEL, "--epochs", "3", "--record", "6", "--checkpoint-every", "5"]
 SHORT = [*MODEL, "--epochs", "1", "--record", "3"]
 
 
@@ -57,21 +59,29 @@ def test_a_run_holds_weights_trace_and_measurements(quiet: Path) -> None:
     ]
 
 
-def test_killed_and_resumed_it_ends_with_the_same_bits(quiet: Path, tmp_path: Path) -> None:
+def test_killed_and_resumed_it_ends_with_the_same_bits(
+    quiet: Path, tmp_path: Path, wait_until: Callable[..., None]
+) -> None:
+    """Killed once as soon as it has begun, then after every further checkpoint."""
     out, rng = tmp_path / "noisy", random.Random(1)
-    for _ in range(5):
+    for begun in (False, True, True, True):
+        checkpoints = set((out / "checkpoints").glob("step-*"))
         with subprocess.Popen(
             command("train", *TASK, "--out", out, "--resume"),
             env=ENVIRONMENT,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         ) as started:
-            time.sleep(rng.uniform(1.5, 6.0))
+            if not begun:
+                wait_until((out / "unfinished.toml").exists, started)
+            else:
+                wait_until(lambda old=checkpoints: set((out / "checkpoints").glob("step-*")) - old, started)
+            time.sleep(rng.uniform(0, 0.05))
             started.kill()
-    done = run("train", *TASK, "--out", out, "--resume", "--json")
-    assert done.returncode == 0, done.stderr
-    same = run("diff", quiet, out)
-    assert (same.returncode, same.stdout.strip()) == (0, "bit-identical")
+        assert (out / "unfinished.toml").exists(), "the kill must meet unfinished work"
+        assert not (out / "remanence.json").exists()
+    assert in_this_process(["train", *TASK, "--out", str(out), "--resume"]) == 0
+    assert differences(quiet, out) == {}
 
 
 def test_two_processes_train_as_one(quiet: Path, tmp_path: Path) -> None:
