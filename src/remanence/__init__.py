@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from remanence.theory.privacy_loss import worst_case_loss as worst_case_loss
     from remanence.theory.sampled_gaussian import log_moment as log_moment
     from remanence.training.inflight import InflightRecorder as InflightRecorder
-    from remanence.training.opened import Run as Run
-    from remanence.training.opened import open_run as open_run
-    from remanence.training.recipe import Recipe as Recipe
+    from remanence.training.run_folder import Run as Run
+    from remanence.training.run_folder import open_run as open_run
+    from remanence.tasks.recipe import Recipe as Recipe
     from remanence.training.recorder import Recorder as Recorder
     from remanence.trials import Duration as Duration
     from remanence.trials import DurationSummary as DurationSummary
@@ -115,8 +115,8 @@ _HOME = {
         "norms_in_flight",
     ),
     "remanence.training.inflight": ("InflightRecorder",),
-    "remanence.training.opened": ("Run", "open_run"),
-    "remanence.training.recipe": ("Recipe",),
+    "remanence.training.run_folder": ("Run", "open_run"),
+    "remanence.tasks.recipe": ("Recipe",),
     "remanence.training.recorder": ("Recorder",),
     "remanence.trials": (
         "Duration",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from remanence.audit.shadow_table import ShadowTable
 from remanence.data import Examples
-from remanence.training.poison import Poison
+from remanence.tasks.poison import Poison
 
 if TYPE_CHECKING:
     from remanence.audit.evaluation import Evaluation

@@ -13,7 +13,7 @@ from remanence.audit.evaluation import Evaluation
 from remanence.data import Examples
 from remanence.errors import InputError, NumericalError
 from remanence.gradients.norms import evaluating
-from remanence.training.poison import Poison
+from remanence.tasks.poison import Poison
 
 _BATCH = 128
 BEYOND = 2.58

@@ -70,7 +70,7 @@ def trace(
     from remanence.storage import create, write_trace
     from remanence.training import Recipe, joined
     from remanence.training.posthoc import saved_checkpoints, trace_checkpoints
-    from remanence.training.recipe import couples_examples
+    from remanence.tasks.recipe import couples_examples
     from remanence.types import Mechanism
 
     saved = saved_checkpoints(checkpoints)

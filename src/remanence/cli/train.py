@@ -89,7 +89,7 @@ def train(
     """
     from remanence.models import parse_options
     from remanence.training import joined
-    from remanence.training.run import RunSettings, train_run
+    from remanence.training.train_run import RunSettings, train_run
 
     options = parse_options(option or ()) | ({} if width is None else {"width": width})
     settings = RunSettings(

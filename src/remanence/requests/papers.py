@@ -28,7 +28,7 @@ from remanence.requests.request import trace_of
 from remanence.requests.signing import hidden, sealed
 from remanence.storage import Draft, write_trace
 from remanence.training import Poison, Run
-from remanence.training.poison import write_poison
+from remanence.tasks.poison import write_poison
 from remanence.training.recorder import TRACE_FILES
 from remanence.trials import Duration
 from remanence.trials.unlearned import Rows

@@ -19,7 +19,7 @@ from remanence.requests.folds import deal_folds
 from remanence.storage import Draft, Folder
 from remanence.study import StageKind
 from remanence.training import Run, open_run, train_steps
-from remanence.training.run import seeded_model
+from remanence.training.train_run import seeded_model
 from remanence.trials import UnlearnSettings, measure, sampled
 from remanence.trials.unlearned import begun
 from remanence.types import ForgetSet, as_ids

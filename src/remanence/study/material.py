@@ -19,8 +19,8 @@ from remanence.models import build_model
 from remanence.storage import Folder
 from remanence.study.settings import DataSettings
 from remanence.training import Recipe, load_weights
-from remanence.training.poison import Poison, draw_poison
-from remanence.training.randomness import derive_seed
+from remanence.tasks.poison import Poison, draw_poison
+from remanence.tasks.randomness import derive_seed
 from remanence.types import ForgetSet, Ids, as_ids
 
 Params = Mapping[str, Any]

@@ -16,9 +16,9 @@ from remanence.storage import Draft, Folder
 from remanence.study.stages import Stage, StageKind
 from remanence.study.store import Store
 from remanence.training import Recipe, Run
-from remanence.training.opened import settings_from
-from remanence.training.poison import draw_poison
-from remanence.training.run import RunSettings, seeded_model
+from remanence.training.run_folder import settings_from
+from remanence.tasks.poison import draw_poison
+from remanence.training.train_run import RunSettings, seeded_model
 from remanence.trials.shadows import ShadowSetting, shadow
 from remanence.types import ForgetSet, as_ids
 from remanence.unlearning import METHODS

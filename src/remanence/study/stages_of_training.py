@@ -17,7 +17,7 @@ from remanence.study.material import (
 )
 from remanence.study.stages import StageKind
 from remanence.training import Recorder, train_steps, write_weights
-from remanence.training.randomness import derive_seed
+from remanence.tasks.randomness import derive_seed
 
 ASSUMED_SIGMA = 0.1
 """What a trace's mechanism says where training had no noise; scores name their own."""

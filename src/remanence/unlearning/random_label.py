@@ -11,7 +11,7 @@ from torch import nn
 from remanence.data import Examples, Split
 from remanence.errors import DataError
 from remanence.training import ALONE, Ranks, Training
-from remanence.training.randomness import generator
+from remanence.tasks.randomness import generator
 from remanence.unlearning.contract import Method
 
 

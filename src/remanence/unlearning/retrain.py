@@ -12,7 +12,7 @@ from torch import nn
 from remanence.data import Split
 from remanence.errors import InputError
 from remanence.training import ALONE, Ranks, Recipe, Training
-from remanence.training.randomness import derive_seed
+from remanence.tasks.randomness import derive_seed
 from remanence.unlearning.contract import Method
 
 

@@ -1,4 +1,7 @@
-"""What every computed stage took: not part of any artifact, which must be the same whoever made it and when."""
+"""How long each computed stage took, and on which machine.
+
+This is not part of the artifacts, which are the same whoever made them and when.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from remanence.study.stages import Stage
+from remanence.stages.stage import Stage
 
 _FILE = "ledger.jsonl"
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One stage, computed."""
+class Timing:
+    """One computed stage."""
 
     key: str
     kind: str
@@ -27,36 +30,36 @@ class Entry:
     machine: str
 
 
-class Ledger:
-    """A file of a store; lines are only ever added."""
+class Timings:
+    """The file of timings in a store; lines are only ever appended."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / _FILE
 
-    def note(self, stage: Stage, seconds: float, where: str = "") -> None:
-        """Add a line, short enough for the system to write it whole; of work done here, where nothing else is said."""
+    def add(self, stage: Stage, seconds: float, machine: str = "") -> None:
+        """Append one line, short enough for the system to write it at once."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        entry = Entry(stage.key, stage.kind.name, round(seconds, 3), now, where or machine())
+        timing = Timing(stage.key, stage.kind, round(seconds, 3), now, machine or this_machine())
         with self._path.open("a") as file:
-            file.write(json.dumps(asdict(entry)) + "\n")
+            file.write(json.dumps(asdict(timing)) + "\n")
 
-    def entries(self, stages: Iterable[Stage] | None = None) -> dict[str, Entry]:
-        """The last entry of each key, of all or of these stages; a line cut short by a crash is passed over."""
+    def read(self, stages: Iterable[Stage] | None = None) -> dict[str, Timing]:
+        """The last timing per key, of all stages or of these; a truncated line is skipped."""
         wanted = None if stages is None else {stage.key for stage in stages}
-        found: dict[str, Entry] = {}
+        timings: dict[str, Timing] = {}
         for line in self._path.read_text().splitlines() if self._path.exists() else ():
             try:
-                entry = Entry(**json.loads(line))
+                timing = Timing(**json.loads(line))
             except (ValueError, TypeError):
                 continue
-            if wanted is None or entry.key in wanted:
-                found[entry.key] = entry
-        return found
+            if wanted is None or timing.key in wanted:
+                timings[timing.key] = timing
+        return timings
 
 
 @cache
-def machine() -> str:
-    """This machine in a few words."""
+def this_machine() -> str:
+    """Processor, number of cores and system."""
     return f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}"
 
 

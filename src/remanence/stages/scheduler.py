@@ -1,4 +1,4 @@
-"""Compute what is missing: inputs before what uses them, as many at once as there are workers."""
+"""Compute the missing stages: inputs first, as many at once as there are workers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from remanence.errors import RemanenceError
-from remanence.study.executors import Executor
-from remanence.study.ledger import Ledger
-from remanence.study.processes import Processes
-from remanence.study.stages import Stage
-from remanence.study.store import Store
-from remanence.study.worker import Outcome
+from remanence.stages.executors import Executor
+from remanence.stages.processes import Processes
+from remanence.stages.stage import Stage
+from remanence.stages.store import Store
+from remanence.stages.timings import Timings
+from remanence.stages.worker import StageOutcome
 
 ATTEMPTS = 3
-"""How often a stage is tried whose process was killed, or that failed in a way that may pass."""
+"""How often a stage is tried whose process was killed, or whose failure may be temporary."""
 _BEAT = 0.5
 
 
@@ -23,42 +23,42 @@ class Failure:
     """A stage that could not be computed, and why."""
 
     stage: Stage
-    sentence: str
+    message: str
     log: str
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What a run of stages came to."""
+    """The counts and failures of a run of stages."""
 
     computed: int
     reused: int
     seconds: Mapping[str, float]
-    """Work done by kind of stage, added up over processes."""
+    """Computing time by kind of stage, summed over processes."""
     failures: tuple[Failure, ...] = ()
     blocked: int = 0
-    """Stages that could not begin because one they need failed."""
+    """Stages that could not begin because one of their inputs failed."""
 
 
 class Watcher:
-    """Is told how it goes; this one does not care."""
+    """Receives the progress of a run of stages; this base class ignores it."""
 
     def begin(self, reused: Sequence[Stage], todo: Sequence[Stage]) -> None:
-        """Once, before the first stage."""
+        """Called once, before the first stage."""
 
     def started(self, stage: Stage) -> None:
-        """A stage is under way."""
+        """Called when a stage starts."""
 
-    def ended(self, stage: Stage, outcome: Outcome, *, again: bool) -> None:
-        """A stage ended, well or not; `again` when it will be tried once more."""
+    def ended(self, stage: Stage, outcome: StageOutcome, *, again: bool) -> None:
+        """Called when a stage ends, successfully or not; `again` when it will be tried once more."""
 
     def beat(self) -> None:
-        """About twice a second."""
+        """Called about twice a second."""
 
 
 @dataclass
 class _Progress:
-    """Where every stage stands."""
+    """The state of every stage."""
 
     waiting: list[Stage]
     ready: set[str]
@@ -69,7 +69,7 @@ class _Progress:
     computed: int = 0
 
     def next(self) -> Stage | None:
-        """The first stage whose inputs are all there."""
+        """The first waiting stage whose inputs are all finished."""
         for stage in self.waiting:
             if all(need.key in self.ready for need in stage.needs):
                 self.waiting.remove(stage)
@@ -77,31 +77,31 @@ class _Progress:
         return None
 
     def succeed(self, stage: Stage, seconds: float) -> None:
-        """A stage is done."""
+        """Record a finished stage."""
         self.ready.add(stage.key)
         self.computed += 1
-        self.seconds[stage.kind.name] = self.seconds.get(stage.kind.name, 0.0) + seconds
+        self.seconds[stage.kind] = self.seconds.get(stage.kind, 0.0) + seconds
 
 
 def compute_stages(
     goals: Sequence[Stage], store: Store, executor: Executor, watcher: Watcher | None = None
 ) -> Tally:
-    """Make every artifact that is missing.
+    """Compute the missing stages.
 
-    A stage whose worker is killed is tried again, as is one that failed in a way that may pass; a stage that cannot
-    succeed is reported while all that does not depend on it goes on. No room left on the disk ends the run.
+    A stage whose worker was killed, or whose failure may be temporary, is tried again. A stage that cannot succeed is
+    reported, and everything that does not depend on it is still computed. A full disk ends the run.
 
     Args:
-        goals: the stages wanted; what they need comes along.
-        store: where artifacts are.
-        executor: who computes; closed at the end.
-        watcher: told how it goes.
+        goals: the stages wanted; their inputs are included.
+        store: where the artifacts are.
+        executor: computes the stages; closed at the end.
+        watcher: receives the progress.
     """
     watcher = watcher or Watcher()
-    there, todo = store.survey(goals)
-    watcher.begin(there, todo)
-    store.discard(todo)  # what is damaged, or depends on something missing, is made again
-    progress = _Progress(list(todo), {stage.key for stage in there})
+    finished, todo = store.survey(goals)
+    watcher.begin(finished, todo)
+    store.discard(todo)  # damaged artifacts, and those with a missing input, are computed again
+    progress = _Progress(list(todo), {stage.key for stage in finished})
     try:
         _drive(progress, store, executor, watcher)
     except BaseException:
@@ -112,7 +112,7 @@ def compute_stages(
     executor.close(abandon=False)
     return Tally(
         progress.computed,
-        len(there),
+        len(finished),
         dict(progress.seconds),
         tuple(progress.failures),
         blocked=len(progress.waiting),
@@ -127,40 +127,38 @@ def run_stages(
     on_start: Callable[[list[Stage], list[Stage]], None] = lambda reused, todo: None,
     on_done: Callable[[Stage], None] = lambda stage: None,
 ) -> Tally:
-    """`compute_stages` on processes of this machine; a failure is raised, after all that could be done was done.
+    """`compute_stages` on processes of this machine; the first failure is raised after everything else is computed.
 
     Args:
-        goals: the stages wanted; what they need comes along.
-        store: where artifacts are.
-        workers: how many processes, one thread each.
-        on_start: told once which stages are already there and which are to be computed.
-        on_done: told after each computed stage.
+        goals: the stages wanted; their inputs are included.
+        store: where the artifacts are.
+        workers: number of processes, one thread each.
+        on_start: called once with the finished stages and those to compute.
+        on_done: called after each computed stage.
     """
     tally = compute_stages(goals, store, Processes(store.root, workers), _Calls(on_start, on_done))
     if tally.failures:
-        raise RemanenceError(f"{tally.failures[0].sentence} What was finished is kept.")
+        raise RemanenceError(f"{tally.failures[0].message} Finished work is kept.")
     return tally
 
 
 @dataclass(frozen=True)
 class _Calls(Watcher):
-    """Two functions as a watcher."""
+    """A watcher made of two functions."""
 
     on_start: Callable[[list[Stage], list[Stage]], None]
     on_done: Callable[[Stage], None]
 
     def begin(self, reused: Sequence[Stage], todo: Sequence[Stage]) -> None:
-        """Hand on."""
         self.on_start(list(reused), list(todo))
 
-    def ended(self, stage: Stage, outcome: Outcome, *, again: bool) -> None:
-        """Hand on what went well."""
+    def ended(self, stage: Stage, outcome: StageOutcome, *, again: bool) -> None:
         if outcome.ending == "done":
             self.on_done(stage)
 
 
 def _drive(progress: _Progress, store: Store, executor: Executor, watcher: Watcher) -> None:
-    ledger = Ledger(store.root)
+    timings = Timings(store.root)
     while True:
         while len(progress.running) < executor.slots and (stage := progress.next()) is not None:
             progress.running.add(stage.key)
@@ -174,18 +172,18 @@ def _drive(progress: _Progress, store: Store, executor: Executor, watcher: Watch
                 store.sweep()
             again = _settle(progress, store, stage, outcome)
             if outcome.ending == "done":
-                ledger.note(stage, outcome.seconds, outcome.machine)
+                timings.add(stage, outcome.seconds, outcome.machine)
             watcher.ended(stage, outcome, again=again)
         watcher.beat()
 
 
-def _settle(progress: _Progress, store: Store, stage: Stage, outcome: Outcome) -> bool:
-    """Note how a stage ended; whether it goes back in line."""
+def _settle(progress: _Progress, store: Store, stage: Stage, outcome: StageOutcome) -> bool:
+    """Record how a stage ended; returns whether it is tried again."""
     if outcome.ending == "done":
         progress.succeed(stage, outcome.seconds)
         return False
     if outcome.ending == "full":
-        raise RemanenceError(f"{outcome.sentence}. What was finished is kept; make room and run it again.")
+        raise RemanenceError(f"{outcome.message}. Finished work is kept; free some disk space and run it again.")
     tries = progress.attempts[stage.key] = progress.attempts.get(stage.key, 0) + 1
     if outcome.ending != "failed" and tries < ATTEMPTS:
         progress.waiting.insert(0, stage)
@@ -194,5 +192,5 @@ def _settle(progress: _Progress, store: Store, stage: Stage, outcome: Outcome) -
     return False
 
 
-def _reason(outcome: Outcome, tries: int) -> str:
-    return outcome.sentence if tries == 1 else f"{outcome.sentence} (tried {tries} times)"
+def _reason(outcome: StageOutcome, tries: int) -> str:
+    return outcome.message if tries == 1 else f"{outcome.message} (tried {tries} times)"

@@ -1,9 +1,9 @@
-"""Where artifacts live: one sealed folder a stage, found by the stage's key.
+"""A store of artifacts: one sealed folder per stage, found by the stage's key.
 
-STORE/remanence-store.json   says that the folder is ours, and in which layout
-STORE/train-3f…/             one sealed folder a stage
-STORE/ledger.jsonl           what each computed stage took
-STORE/logs/train-3f….log     what a failed stage said
+STORE/remanence-store.json   marks the folder as a store, with its layout version
+STORE/train-3f…/             one sealed folder per stage
+STORE/ledger.jsonl           how long each computed stage took, and where
+STORE/logs/train-3f….log     output and traceback of a failed stage
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from remanence._version import __version__
 from remanence.errors import RunFolderError
 from remanence.storage import SEAL, Folder, atomic, create, open_folder
 from remanence.storage.folder import FORMAT
-from remanence.study.stages import Stage, in_order
+from remanence.stages.stage import Stage, in_order
 
 _MARK = "remanence-store.json"
 _LAYOUT = 1
@@ -25,19 +25,19 @@ _LAYOUT = 1
 
 
 class Store:
-    """A folder of artifacts. The same question is never computed twice."""
+    """A folder of artifacts. No stage is computed twice."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def claim(self) -> None:
-        """Make the folder a store, or refuse it."""
+        """Mark the folder as a store, or refuse it."""
         self.check()
         if not (self.root / _MARK).exists():
             atomic.write_text(self.root / _MARK, json.dumps({"remanence": "store", "layout": _LAYOUT}) + "\n")
 
     def check(self) -> None:
-        """Refuse somebody else's files, or a layout from the future; nothing is changed."""
+        """Refuse a folder with other files, or a store of a newer layout; nothing is changed."""
         mark = self.root / _MARK
         if self.root.exists() and not self.root.is_dir():
             raise RunFolderError(f"{self.root} is a file; a store must be a folder.")
@@ -46,45 +46,45 @@ class Store:
             if layout > _LAYOUT:
                 raise RunFolderError(
                     f"{self.root} is a store of layout {layout}; this is Remanence {__version__}, which reads up to "
-                    f"{_LAYOUT}. Upgrade, or choose another --store."
+                    f"{_LAYOUT}. Upgrade, or choose another store."
                 )
             return
         if self.root.exists() and any(not entry.name.startswith(".") for entry in self.root.iterdir()):
             raise RunFolderError(
-                f"{self.root} is not empty and not a store; choose another --store. Nothing was changed."
+                f"{self.root} is not empty and not a store; choose another folder. Nothing was changed."
             )
 
     def path(self, stage: Stage) -> Path:
-        """Where this stage's artifact is or would be."""
+        """The folder of this stage's artifact, whether it exists or not."""
         return self.root / stage.key
 
     def log(self, stage: Stage) -> Path:
-        """Where a stage that fails leaves what it said."""
+        """The log file of a stage that failed."""
         return self.root / "logs" / f"{stage.key}.log"
 
     def get(self, stage: Stage) -> Folder:
         """The finished artifact of a stage."""
-        return open_folder(self.path(stage), stage.kind.name)
+        return open_folder(self.path(stage), stage.kind)
 
     def holds(self, stage: Stage) -> bool:
-        """Whether the artifact is there, whole, and made from the inputs that are there now; nothing is changed.
+        """Whether the artifact exists, is intact, and was made from the current inputs; nothing is changed.
 
-        One in a format that only newer code reads is refused.
+        An artifact in a newer format is refused.
         """
         path = self.path(stage)
         if not path.exists():
             return False
         _refuse_newer(path)
         try:
-            found = self.get(stage)
-            found.verify()
-            return bool(found.config().get("inputs", []) == self._digests(stage))
+            artifact = self.get(stage)
+            artifact.verify()
+            return bool(artifact.config().get("inputs", {}) == self._digests(stage))
         except RunFolderError:
             return False
 
     def survey(self, goals: Iterable[Stage]) -> tuple[list[Stage], list[Stage]]:
-        """What is there and what is to be done; what depends on something missing is to be done again too."""
-        there: list[Stage] = []
+        """The finished stages and those to compute; a stage with a missing input is computed again."""
+        finished: list[Stage] = []
         todo: list[Stage] = []
         missing: set[str] = set()
         for stage in in_order(goals):
@@ -92,57 +92,58 @@ class Store:
                 missing.add(stage.key)
                 todo.append(stage)
             else:
-                there.append(stage)
-        return there, todo
+                finished.append(stage)
+        return finished, todo
 
     def discard(self, stages: Iterable[Stage]) -> None:
-        """Remove artifacts, whole or not."""
+        """Remove artifacts, intact or not."""
         for stage in stages:
             shutil.rmtree(self.path(stage), ignore_errors=True)
 
     def compute(self, stage: Stage) -> None:
-        """Make the artifact, unless it has been made meanwhile."""
-        inputs = [self.get(need) for need in stage.needs]
+        """Make the artifact, unless it exists by now."""
         if self.path(stage).exists():
             return
         question = {
             "stage": stage.key,
-            "version": stage.kind.version,
+            "version": stage.version,
             "needs": [need.key for need in stage.needs],
-            "inputs": [each.digest() for each in inputs],
-            "params": dict(stage.params),
+            "inputs": self._digests(stage),
+            "params": stage.params,
         }
         try:
-            with create(self.path(stage), stage.kind.name) as draft:
+            with create(self.path(stage), stage.kind) as draft:
                 draft.config(question)
-                stage.kind.compute(draft, stage.params, inputs)
+                stage.compute(draft, self.get)
         except RunFolderError:
             if not self.path(stage).exists():  # an orphan of a killed run may have been a moment faster
                 raise
 
     def artifacts(self) -> list[Path]:
-        """Every artifact there is, whatever study it belongs to."""
+        """All artifacts in the store."""
         return sorted(path.parent for path in self.root.glob(f"*/{SEAL}"))
 
     def sweep(self) -> int:
-        """Remove what killed workers left half-written; return how many pieces."""
+        """Remove half-written artifacts of killed workers; return their number."""
         return atomic.sweep(self.root)
 
-    def _digests(self, stage: Stage) -> list[str]:
-        return [self.get(need).digest() for need in stage.needs]
+    def _digests(self, stage: Stage) -> dict[str, list[str]]:
+        return {
+            name: [self.get(need).digest() for need in needs] for name, needs in stage.inputs.items()
+        }
 
 
 def _layout(mark: Path) -> int:
     try:
         return int(json.loads(mark.read_text())["layout"])
     except (ValueError, KeyError, TypeError):
-        raise RunFolderError(f"{mark} is damaged; choose another --store.") from None
+        raise RunFolderError(f"{mark} is damaged; choose another store.") from None
 
 
 def _refuse_newer(path: Path) -> None:
     try:
-        found = json.loads((path / SEAL).read_text()).get("format", 0)
+        layout = json.loads((path / SEAL).read_text()).get("format", 0)
     except (OSError, ValueError, AttributeError):
         return
-    if isinstance(found, int) and found > FORMAT:
+    if isinstance(layout, int) and layout > FORMAT:
         open_folder(path)

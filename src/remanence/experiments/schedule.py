@@ -1,4 +1,4 @@
-"""When to measure, and on how much, so that watching does not cost more than what is watched."""
+"""When to measure, and on how many examples, so that measuring does not cost more than unlearning."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from numpy.typing import NDArray
 
 from remanence.data import Examples, Split
 from remanence.errors import InputError
+from remanence.tasks import derive_seed
 from remanence.training import placed_steps
-from remanence.training.randomness import derive_seed
 
 STEP = 3
-"""A training step costs about three forward passes over its batch: one forward, twice that backward."""
+"""A training step costs about three forward passes over its batch."""
 SHARE = 1.0
 MOST = 40
 
 
 def every_steps(total_steps: int, every: int) -> NDArray[np.int64]:
-    """Step 0, every so many, and the last."""
+    """Step 0, every `every` steps, and the last."""
     if every < 1:
         raise InputError(f"`every` must be at least 1 step; got {every}.")
     return np.unique(np.append(np.arange(0, total_steps, every), total_steps)).astype(np.int64)
@@ -26,14 +26,14 @@ def every_steps(total_steps: int, every: int) -> NDArray[np.int64]:
 def affordable_steps(
     total_steps: int, *, batch_size: int, watched: int, share: float = SHARE, most: int = MOST
 ) -> NDArray[np.int64]:
-    """Step 0, some densely at first and then ever more sparsely, and the last; together within a budget.
+    """Step 0, steps that are dense at first and then ever sparser, and the last, within a budget of evaluations.
 
     Args:
-        total_steps: of the run.
+        total_steps: steps of the run.
         batch_size: examples that a step trains on.
         watched: examples that one evaluation passes through the model.
-        share: what all evaluations may cost, relative to all training steps. Start and end are always there.
-        most: evaluations after the start, at most.
+        share: cost of all evaluations relative to all training steps. Start and end are always included.
+        most: largest number of evaluations after the start.
     """
     budget = share * STEP * batch_size * total_steps
     evaluations = min(most, total_steps, max(1, int(budget // watched) - 1))

@@ -1,4 +1,4 @@
-"""Gaussian noise on chosen training inputs, remembered, so that its trace can be looked for later."""
+"""Gaussian noise on chosen training inputs, kept so that its influence on the model can be measured later."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from remanence.data import Examples
 from remanence.storage import Draft, Folder
-from remanence.training.randomness import generator
+from remanence.tasks.randomness import generator
 from remanence.types import Ids
 
 VARIANCE = 0.062
@@ -41,12 +42,16 @@ class Poison:
         inputs[rows] += self.noise[torch.from_numpy(present)]
         return Examples(examples.ids, inputs, examples.labels, examples.class_names)
 
+    def only(self, chosen: NDArray[np.bool_]) -> Poison:
+        """The noise of some of the poisoned examples."""
+        return Poison(self.ids[chosen], self.noise[torch.from_numpy(chosen)], self.variance)
+
 
 def draw_poison(examples: Examples, ids: Ids, *, variance: float = VARIANCE, seed: int) -> Poison:
     """Noise for these examples: each one's depends on the seed and its id alone, not on who else is chosen."""
     shape = examples.input_shape
     examples.positions(ids)
-    drawn = [torch.randn(shape, generator=generator(seed, "poison", str(each))) for each in ids.tolist()]
+    drawn = [torch.randn(shape, generator=generator(seed, "poison", str(example))) for example in ids.tolist()]
     noise = torch.stack(drawn) if drawn else torch.zeros((0, *shape))
     return Poison(ids, noise.mul_(variance**0.5), variance)
 

@@ -1,4 +1,4 @@
-"""Stages on a Ray cluster: this machine's own, or one that is already up."""
+"""An executor that computes stages on a Ray cluster: a local one, or one that is already running."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from remanence.errors import InputError
-from remanence.study.stages import Stage
-from remanence.study.worker import Outcome, attempt
-from remanence.trials.workers import use_one_thread
+from remanence.stages.processes import use_one_thread
+from remanence.stages.stage import Stage
+from remanence.stages.worker import StageOutcome, attempt
 
 
 class RayCluster:
-    """One Ray task a stage, one core each; Ray's own retries are off, the scheduler's apply."""
+    """One Ray task per stage, one core each. Ray's own retries are off: the scheduler retries."""
 
     def __init__(self, root: Path, workers: int, address: str | None) -> None:
         if workers < 1:
@@ -32,27 +32,27 @@ class RayCluster:
             self._task = self._ray.remote(num_cpus=1, max_retries=0)(_attempt)
         self._running[self._task.remote(self._root, stage)] = stage
 
-    def wait(self, seconds: float) -> list[tuple[Stage, Outcome]]:
-        """Ended stages; a worker that was killed is an outcome like any other."""
+    def wait(self, seconds: float) -> list[tuple[Stage, StageOutcome]]:
+        """The stages that have ended; a killed worker is an outcome too."""
         ended, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
-        return [(self._running.pop(each), self._outcome(each)) for each in ended]
+        return [(self._running.pop(task), self._outcome(task)) for task in ended]
 
     def close(self, *, abandon: bool) -> None:
         """Leave the cluster; a local one ends."""
-        for each in self._running if abandon else ():
-            self._ray.cancel(each, force=True)
+        for task in self._running if abandon else ():
+            self._ray.cancel(task, force=True)
         if self._ray is not None:
             self._ray.shutdown()
 
-    def _outcome(self, reference: Any) -> Outcome:
+    def _outcome(self, reference: Any) -> StageOutcome:
         try:
-            outcome: Outcome = self._ray.get(reference)
+            outcome: StageOutcome = self._ray.get(reference)
         except (
             self._ray.exceptions.RayTaskError
         ) as error:  # raised by the task: another attempt would raise it too
-            return Outcome("failed", sentence=f"{type(error.cause).__name__}: {error.cause}")
+            return StageOutcome("failed", message=f"{type(error.cause).__name__}: {error.cause}")
         except self._ray.exceptions.RayError as error:
-            return Outcome("killed", sentence=f"its Ray worker was lost ({type(error).__name__})")
+            return StageOutcome("killed", message=f"its Ray worker was lost ({type(error).__name__})")
         return outcome
 
 
@@ -63,8 +63,8 @@ def _begin(workers: int, address: str | None) -> Any:
         import ray
     except ImportError:
         raise InputError(
-            "The executor `ray` needs the package ray; install it with `pip install 'remanence[ray]'`, or use "
-            "--executor process."
+            "The executor `ray` needs the package ray; install it with `pip install 'remanence[ray]'`, or use the "
+            "executor `process`."
         ) from None
     options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
     environment = {"env_vars": _environment()}
@@ -81,24 +81,24 @@ def _begin(workers: int, address: str | None) -> Any:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"The Ray cluster at {address or 'this machine'} cannot be reached ({reason}). "
-            "Done work is kept; give another --address, or use --executor process."
+            "Finished work is kept; give another address, or use the executor `process`."
         ) from None
     return ray
 
 
 def _knock(address: str | None) -> None:
-    """Is anybody there? Ray itself asks for half a minute."""
+    """Check that something listens at the address; Ray itself would try for half a minute."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def _environment() -> dict[str, str]:
-    """What workers elsewhere must know of this machine: where the data are, where the code is."""
+    """What workers on other machines need from this one's environment: the data folder and the code."""
     kept = {name: value for name in ("REMANENCE_DATA", "PYTHONPATH") if (value := os.environ.get(name))}
     return kept | {"OMP_NUM_THREADS": "1"}
 
 
-def _attempt(root: Path, stage: Stage) -> Outcome:
+def _attempt(root: Path, stage: Stage) -> StageOutcome:
     use_one_thread()
     return attempt(root, stage)
