@@ -26,9 +26,9 @@ from remanence.requests.request import trace_of
 from remanence.requests.sets import calibration_sets
 from remanence.requests.stages import REFERENCE, TRIAL, pool_from
 from remanence.scores import ScoreTable, score_table
+from remanence.stages import Stage, Store, run_stages
 from remanence.storage import SEAL, Draft, Folder, create, open_folder
 from remanence.storage.lock import exclusive
-from remanence.study import Stage, Store, run_stages
 from remanence.training import Run
 from remanence.types import ForgetSet, Ids, as_ids
 from remanence.unlearning import full_names, make_method

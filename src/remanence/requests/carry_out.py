@@ -12,6 +12,8 @@ from typing import Any
 from torch import nn
 
 from remanence.errors import InputError, RunFolderError
+from remanence.experiments import UnlearnSettings, cached_oracle, unlearn_run
+from remanence.experiments.unlearned import Rows
 from remanence.requests.calibration import Calibration, model_hash, read_calibration
 from remanence.requests.evidence import read_evidence
 from remanence.requests.findings import POISONED, planted
@@ -23,8 +25,6 @@ from remanence.requests.stages import SAMPLE, WATCHED, watch_steps
 from remanence.storage import SEAL, Draft, atomic
 from remanence.storage.lock import exclusive, is_held
 from remanence.training import Run, open_run
-from remanence.trials import UnlearnSettings, cached_oracle, unlearn_run
-from remanence.trials.unlearned import Rows
 
 _MARK = ".request.json"
 _LOCK = ".request.lock"

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from remanence.experiments import Duration, time_to_unlearn
+from remanence.experiments.stopping import STAY
 from remanence.forecast import Expectation
-from remanence.trials import Duration, time_to_unlearn
-from remanence.trials.stopping import STAY
 
 SMALL = 20
 """Below so many examples one example is more than five points: the criterion is then continuous."""

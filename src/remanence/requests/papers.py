@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from torch import nn
 
 from remanence._version import __version__
+from remanence.experiments import Duration
+from remanence.experiments.unlearned import Rows
 from remanence.requests.calibration import FOLDER, Calibration
 from remanence.requests.evidence import FORMAT, KIND, REVEALS, versions, write_evidence
 from remanence.requests.findings import findings, not_measured
@@ -27,11 +29,9 @@ from remanence.requests.remains import find_remains
 from remanence.requests.request import trace_of
 from remanence.requests.signing import hidden, sealed
 from remanence.storage import Draft, write_trace
-from remanence.training import Poison, Run
 from remanence.tasks.poison import write_poison
+from remanence.training import Poison, Run
 from remanence.training.recorder import TRACE_FILES
-from remanence.trials import Duration
-from remanence.trials.unlearned import Rows
 from remanence.types import Ids, NormTrace
 
 

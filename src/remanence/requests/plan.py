@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from remanence.experiments import measure, sampled
 from remanence.forecast import Expectation, Forecast, difficulty_of
 from remanence.requests.calibration import Calibration, model_hash, read_calibration
 from remanence.requests.criterion import SMALL, SPREADS, Criterion
@@ -19,7 +20,6 @@ from remanence.requests.request import Request, trace_of
 from remanence.requests.stages import SAMPLE
 from remanence.scores import ScoreTable, score_table
 from remanence.training import Run
-from remanence.trials import measure, sampled
 from remanence.types import Bound, positions_of
 
 if TYPE_CHECKING:

@@ -13,6 +13,8 @@ import numpy as np
 from remanence.audit import evaluate
 from remanence.audit.membership import attacked
 from remanence.data import Split
+from remanence.experiments import UnlearnSettings, measure, sampled
+from remanence.experiments.unlearned import begun
 from remanence.forecast import ReferencePool
 from remanence.requests.criterion import Criterion, criterion_for
 from remanence.requests.folds import deal_folds
@@ -20,8 +22,6 @@ from remanence.storage import Draft, Folder
 from remanence.study import StageKind
 from remanence.training import Run, open_run, train_steps
 from remanence.training.train_run import seeded_model
-from remanence.trials import UnlearnSettings, measure, sampled
-from remanence.trials.unlearned import begun
 from remanence.types import ForgetSet, as_ids
 from remanence.unlearning import make_method
 

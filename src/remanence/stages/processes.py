@@ -65,7 +65,9 @@ class Processes:
                 idle = _Worker(self._root)
                 self._workers.append(idle)
         idle.stage = stage
-        with contextlib.suppress(ConnectionError):  # it died while idle; `wait` reports it and the stage is retried
+        with contextlib.suppress(
+            ConnectionError
+        ):  # it died while idle; `wait` reports it and the stage is retried
             idle.pipe.send(stage)
 
     def wait(self, seconds: float) -> list[tuple[Stage, StageOutcome]]:

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from remanence.data import Examples
 from remanence.errors import NumericalError
-from remanence.training.objective import Objective, Stream, Term, over
 from remanence.tasks.randomness import derive_seed, generator
-from remanence.training.ranks import ALONE, Ranks
 from remanence.tasks.recipe import Recipe
+from remanence.training.objective import Objective, Stream, Term, over
+from remanence.training.ranks import ALONE, Ranks
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -1,4 +1,4 @@
-"""What lies in a store, and what of it can go."""
+"""Compare stores, and remove artifacts that are no longer needed."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remanence.errors import RunFolderError
+from remanence.stages import Store, in_order
 from remanence.storage import open_folder
 from remanence.storage.lock import exclusive
-from remanence.study.outdated import outdated
+from remanence.study.outdated_artifacts import outdated
 from remanence.study.running import Planned
-from remanence.study.stages import in_order
-from remanence.study.store import Store
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StoreComparison:
     """A study's artifacts in two stores.
 
     Args:
-        same: how many are bit-identical.
-        different: keys of those that are not.
+        same: number of bit-identical artifacts.
+        different: keys of those that differ.
         missing: keys that one of the stores lacks.
     """
 
@@ -31,10 +30,10 @@ class Comparison:
     missing: tuple[str, ...]
 
 
-def compare_stores(planned: Sequence[Planned], one: Store, other: Store) -> Comparison:
+def compare_stores(planned: Sequence[Planned], one: Store, other: Store) -> StoreComparison:
     """Whether two stores hold the same bits for some studies."""
     same, different, missing = 0, [], []
-    for stage in in_order([each.goal for each in planned]):
+    for stage in in_order([study.goal for study in planned]):
         if not (one.path(stage).exists() and other.path(stage).exists()):
             missing.append(stage.key)
             continue
@@ -45,40 +44,43 @@ def compare_stores(planned: Sequence[Planned], one: Store, other: Store) -> Comp
             same += 1
         else:
             different.append(stage.key)
-    return Comparison(same, tuple(different), tuple(missing))
+    return StoreComparison(same, tuple(different), tuple(missing))
 
 
 def clean(store: Store, remove: Sequence[Planned], keep: Sequence[Planned], *, really: bool) -> list[Path]:
-    """Remove the artifacts of some studies that others do not share, and all that is damaged, half-written or outdated.
+    """Remove artifacts that only these studies use, and all that are damaged, half-written or outdated.
 
     Args:
-        store: whose.
+        store: the store to clean.
         remove: studies that are no longer wanted.
         keep: studies whose artifacts stay.
-        really: or only say what would go, and change nothing.
+        really: remove; otherwise only list what would be removed.
+
+    Returns:
+        The removed files and folders.
     """
     if not store.root.exists():
         return []
     store.check()
-    kept = {stage.key for stage in in_order([each.goal for each in keep])}
-    unwanted = {stage.key for stage in in_order([each.goal for each in remove])} - kept
+    kept = {stage.key for stage in in_order([study.goal for study in keep])}
+    unwanted = {stage.key for stage in in_order([study.goal for study in remove])} - kept
     if not really:
-        return _going(store, unwanted)
+        return _removable(store, unwanted)
     with exclusive(store.root / ".lock", f"A study is running in {store.root}; wait for it."):
         store.sweep()
-        going = _going(store, unwanted)
-        for path in going:
+        removable = _removable(store, unwanted)
+        for path in removable:
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink()
-    return going
+    return removable
 
 
-def _going(store: Store, unwanted: Collection[str]) -> list[Path]:
+def _removable(store: Store, unwanted: Collection[str]) -> list[Path]:
     old = set(outdated(store))
-    going = [path for path in store.artifacts() if path.name in unwanted or path in old or _damaged(path)]
-    return going + sorted((store.root / "logs").glob("*.log"))
+    artifacts = [path for path in store.artifacts() if path.name in unwanted or path in old or _damaged(path)]
+    return artifacts + sorted((store.root / "logs").glob("*.log"))
 
 
 def _damaged(path: Path) -> bool:

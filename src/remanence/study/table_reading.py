@@ -1,4 +1,4 @@
-"""A TOML table into a dataclass: every key known, every value of its kind, or one sentence that says where not."""
+"""Read a TOML table into a dataclass; unknown keys and values of the wrong type are refused by name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_into(kind: type[_Settings], table: Mapping[str, Any], where: str = "") 
     values = {}
     for key, value in table.items():
         if key not in known:
-            raise UnknownNameError("setting", _join(where, key), [_join(where, each) for each in known])
+            raise UnknownNameError("setting", _join(where, key), [_join(where, name) for name in known])
         values[key] = _checked(value, hints[key], _join(where, key))
     try:
         return kind(**values)
@@ -37,7 +37,7 @@ def read_into(kind: type[_Settings], table: Mapping[str, Any], where: str = "") 
 
 
 def known_keys(kind: type[Any]) -> tuple[str, ...]:
-    """What a table of this kind may say."""
+    """The keys of a table of this kind."""
     return tuple(field.name for field in fields(kind) if field.init)
 
 
@@ -47,14 +47,14 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
         return read_into(hint, _table(value, where), where)
     if origin is Literal:
         if value not in inside:
-            raise UnknownNameError(f"choice for `{where}`", str(value), [str(each) for each in inside])
+            raise UnknownNameError(f"choice for `{where}`", str(value), [str(choice) for choice in inside])
         return value
     if origin in (Union, types.UnionType):
-        return _checked(value, next(each for each in inside if each is not type(None)), where)
+        return _checked(value, next(choice for choice in inside if choice is not type(None)), where)
     if origin is tuple:
         if not isinstance(value, list):
             value = [value]
-        return tuple(_checked(each, inside[0], where) for each in value)
+        return tuple(_checked(entry, inside[0], where) for entry in value)
     if origin is not None:  # Mapping[str, Any]
         return dict(_table(value, where))
     return _plain(value, hint, where)

@@ -1,4 +1,4 @@
-"""What numbers and lists of a study's settings must be at least."""
+"""Checks of a study's settings."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from remanence.types import check_positive
 
 
 def positive(settings: Any, *names: str) -> None:
-    """Finite and above 0, each one where it is several."""
+    """Validate that settings are finite and above 0; of a tuple, every value."""
     for name in names:
         value = getattr(settings, name)
-        for each in value if isinstance(value, tuple) else (value,):
-            check_positive(name, each)
+        for number in value if isinstance(value, tuple) else (value,):
+            check_positive(name, number)
 
 
 def at_least(least: int, settings: Any, *names: str) -> None:
-    """So many, or more."""
+    """Validate that settings are at least a minimum."""
     for name in names:
         if getattr(settings, name) < least:
             raise InputError(f"`{name}` must be at least {least}; got {getattr(settings, name)}.")
 
 
 def distinct(settings: Any, *names: str) -> None:
-    """Each named once."""
+    """Validate that no value appears twice."""
     for name in names:
         value = getattr(settings, name)
         if len(set(value)) < len(value):
@@ -32,7 +32,7 @@ def distinct(settings: Any, *names: str) -> None:
 
 
 def not_empty(settings: Any, *names: str) -> None:
-    """One at least."""
+    """Validate that a tuple has at least one value."""
     for name in names:
         if not getattr(settings, name):
             raise InputError(f"`{name}` must name at least one; got none.")
