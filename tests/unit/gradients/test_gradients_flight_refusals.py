@@ -17,7 +17,7 @@ from remanence.errors import InputError
 from remanence.gradients.general import General
 from remanence.gradients.layout import DivergedError
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "oracles"))
 from architectures import SLOW
 
 TARGETS = torch.arange(6)

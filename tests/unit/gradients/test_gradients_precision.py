@@ -30,7 +30,13 @@ def problem() -> tuple[nn.Module, Tensor, Tensor]:
     return model, torch.randn(7, 4, 8), torch.arange(7)
 
 
-@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "half",
+    [
+        pytest.param(getattr(torch, name), marks=pytest.mark.half(name), id=name)
+        for name in ("float16", "bfloat16")
+    ],
+)
 @pytest.mark.parametrize("scale", [1e-20, 1e-9, 1e7, 1e15])
 @pytest.mark.parametrize("batch_size", [1, 7])
 def test_half_precision_is_left_where_its_range_ends(
@@ -53,6 +59,7 @@ def test_a_second_run_is_believed_with_care(problem: tuple[nn.Module, Tensor, Te
     assert engine._recovered(before, after, 2.0**60).tolist() == [True, False, False]
 
 
+@pytest.mark.half("float16")
 def test_infinity_in_a_half_model_does_not_become_zero(problem: tuple[nn.Module, Tensor, Tensor]) -> None:
     model, x, y = problem
     model, x = model.half(), x.half()
@@ -63,6 +70,7 @@ def test_infinity_in_a_half_model_does_not_become_zero(problem: tuple[nn.Module,
             )
 
 
+@pytest.mark.half("float16")
 def test_a_tiny_gradient_in_a_half_model_is_no_infinity(problem: tuple[nn.Module, Tensor, Tensor]) -> None:
     model, x, y = problem
     model, x = model.half(), x.half()
@@ -99,6 +107,7 @@ def plain(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return torch.stack(norms)
 
 
+@pytest.mark.half("bfloat16")
 def test_products_of_norms_are_in_full_precision_under_the_callers_autocast() -> None:
     """One layer: its input and its output's gradient are the same to the bit, so only products could differ."""
     torch.manual_seed(0)
@@ -117,6 +126,7 @@ def test_products_of_norms_are_in_full_precision_under_the_callers_autocast() ->
     torch.testing.assert_close(gram.diagonal().sqrt(), expected, rtol=1e-5, atol=0)
 
 
+@pytest.mark.half("bfloat16")
 def test_the_callers_autocast_does_not_send_a_model_to_the_loop(
     problem: tuple[nn.Module, Tensor, Tensor],
 ) -> None:
@@ -126,6 +136,7 @@ def test_the_callers_autocast_does_not_send_a_model_to_the_loop(
     torch.testing.assert_close(found, plain(model, x, y), rtol=0.03, atol=0)
 
 
+@pytest.mark.half("bfloat16")
 @pytest.mark.parametrize("share", [True, False], ids=["share", "alone"])
 def test_in_flight_a_backward_pass_under_autocast_keeps_the_norms_digits(share: bool) -> None:
     torch.manual_seed(0)

@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import ttest_1samp
 
 import remanence as rm
 from remanence.data import Split, digits
@@ -13,6 +14,7 @@ from remanence.trials import (
     LearningRateTrial,
     affordable_steps,
     choose_learning_rate,
+    duration_interval,
     every_steps,
     run_trial,
     sampled,
@@ -66,9 +68,9 @@ def test_mismatched_curves_are_refused() -> None:
 def test_the_learning_rate_nearest_the_oracle_wins_from_either_side() -> None:
     oracle = {"mia": 0.5}
     trials = [
-        LearningRateTrial(0.1, {"mia": [0.4, 0.5]}, oracle),
-        LearningRateTrial(0.01, {"mia": [0.1, 0.2]}, oracle),
-        LearningRateTrial(1.0, {"mia": [1.0, 1.0]}, oracle),
+        LearningRateTrial(0.1, 0, {"mia": [0.4, 0.5]}, oracle),
+        LearningRateTrial(0.01, 0, {"mia": [0.1, 0.2]}, oracle),
+        LearningRateTrial(1.0, 0, {"mia": [1.0, 1.0]}, oracle),
     ]
     choice, table = choose_learning_rate(trials)
     assert choice == 0.1
@@ -77,12 +79,58 @@ def test_the_learning_rate_nearest_the_oracle_wins_from_either_side() -> None:
 
 def test_of_learning_rates_that_do_equally_well_the_gentlest_wins() -> None:
     trials = [
-        LearningRateTrial(rate, {"mia": [0.5 - gap]}, {"mia": 0.5})
+        LearningRateTrial(rate, 0, {"mia": [0.5 - gap]}, {"mia": 0.5})
         for rate, gap in ((0.1, 0.104), (0.2, 0.1))
     ]
     assert choose_learning_rate(trials)[0] == 0.1
-    trials[0] = LearningRateTrial(0.1, {"mia": [0.39]}, {"mia": 0.5})
+    trials[0] = LearningRateTrial(0.1, 0, {"mia": [0.39]}, {"mia": 0.5})
     assert choose_learning_rate(trials)[0] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "choice"),
+    [
+        (
+            [0.050, 0.020, 0.045, 0.035],
+            [0.030, 0.035, 0.030, 0.030],
+            0.1,
+        ),  # 20 % worse, but not in every seed
+        ([0.050, 0.047, 0.052, 0.050], [0.040, 0.038, 0.041, 0.040], 0.2),  # worse in every seed alike
+        ([0.041, 0.039, 0.042, 0.041], [0.040, 0.038, 0.041, 0.040], 0.1),  # alike in every seed, within 5 %
+        ([0.050], [0.040], 0.2),  # a single seed says nothing about chance
+    ],
+)
+def test_a_rate_that_is_worse_by_chance_only_counts_as_equal(
+    small: list[float], large: list[float], choice: float
+) -> None:
+    trials = [
+        LearningRateTrial(rate, seed, {"mia": [0.5 - distance]}, {"mia": 0.5})
+        for rate, distances in ((0.1, small), (0.2, large))
+        for seed, distance in enumerate(distances)
+    ]
+    assert choose_learning_rate(trials)[0] == choice
+
+
+def test_rates_are_compared_on_the_seeds_that_both_finished() -> None:
+    """In a study a diverged run is left out."""
+    trials = [
+        LearningRateTrial(rate, seed, {"mia": [0.5 - distance]}, {"mia": 0.5})
+        for rate, seed, distance in ((0.1, 0, 0.2), (0.1, 1, 0.05), (0.2, 1, 0.1))
+    ]
+    choice, table = choose_learning_rate(trials)
+    assert table == pytest.approx({"0.1": 0.125, "0.2": 0.1})
+    assert choice == 0.2
+
+
+def test_the_interval_of_a_mean_time() -> None:
+    assert duration_interval([Duration(3, True)], resolution=1) is None
+    assert duration_interval([Duration(3, True)] * 5, resolution=1) == (2, 4)
+    assert duration_interval([Duration(0.5, True)] * 5, resolution=1) == (0, 1.5)
+    assert duration_interval([Duration(30, False)] * 5, resolution=1) == (29, None)
+    times = [4.0, 6.0, 9.0, 5.0, 7.0]
+    low, high = duration_interval([Duration(time, True) for time in times], resolution=1)
+    expected = ttest_1samp(times, 0).confidence_interval(0.95)
+    assert (low, high) == pytest.approx((expected.low, expected.high))
 
 
 def test_a_trial_works_on_a_copy_and_is_its_seed() -> None:

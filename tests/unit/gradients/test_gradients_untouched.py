@@ -20,7 +20,7 @@ from remanence.gradients.losses import cross_entropy
 from remanence.gradients.reference import loop_squared_norms
 from remanence.gradients.watch import Watch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "oracles"))
 from architectures import SLOW
 
 

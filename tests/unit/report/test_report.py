@@ -16,7 +16,8 @@ from remanence.trials import Duration
 
 def bands(reached: bool = True) -> list[dict[str, object]]:
     each = [{"epochs": 3.0, "reached": True}, {"epochs": 10.0, "reached": reached}]
-    summary = {"mean": 6.5, "sd": 4.9, "reached": 1 + reached, "seeds": 2, "each": each}
+    interval = (0.0, 51.0) if reached else (0.0, None)
+    summary = {"mean": 6.5, "interval": interval, "reached": 1 + reached, "seeds": 2, "each": each}
     return [
         {
             "name": name,

@@ -254,7 +254,7 @@ def test_cifar10_of_the_wrong_shape(tmp_path: Path) -> None:
         rm.load_dataset("cifar10", tmp_path)
 
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+SHARED = Path(__file__).parents[4] / "shared" / "data"
 
 
 @pytest.mark.data
