@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from remanence.data import Examples
 from remanence.gradients import example_gradients_gram
-from remanence.gradients.norms import evaluating
+from remanence.gradients.evaluation_mode import evaluating
 from remanence.storage import Draft
 from remanence.study.material import Inputs, Params, examples_of, forget_set_of, new_model, recipe_of
 from remanence.study.stages import StageKind

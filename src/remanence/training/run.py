@@ -14,7 +14,7 @@ from torch import nn
 
 from remanence.data import Examples, load_dataset
 from remanence.errors import DataError, InputError, RunFolderError
-from remanence.gradients.norms import evaluating
+from remanence.gradients.evaluation_mode import evaluating
 from remanence.models import build_model
 from remanence.storage import SEAL, Draft, Folder, atomic, open_folder, seal_in_place, to_toml, write_trace
 from remanence.storage.lock import exclusive
