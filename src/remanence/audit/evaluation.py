@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from remanence.audit.context import NOTHING, Context
 from remanence.data import Examples, Split
-from remanence.gradients.norms import evaluating
+from remanence.gradients.evaluation_mode import evaluating
 
 _BATCH = 256
 _LARGEST_MARGIN = 100.0

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from remanence.audit.evaluation import Evaluation
 from remanence.data import Examples
 from remanence.errors import InputError, NumericalError
-from remanence.gradients.norms import evaluating
+from remanence.gradients.evaluation_mode import evaluating
 from remanence.tasks.poison import Poison
 
 _BATCH = 128

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from remanence.data import Examples
 from remanence.gradients import example_gradients_gram
-from remanence.gradients.norms import evaluating
+from remanence.gradients.evaluation_mode import evaluating
 from remanence.stages import Read, Stage
 from remanence.storage import Draft
 from remanence.study.artifacts import read_forget_set

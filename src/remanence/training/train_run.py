@@ -14,7 +14,7 @@ from torch import nn
 
 from remanence.data import Examples
 from remanence.errors import DataError, InputError, RunFolderError
-from remanence.gradients.norms import evaluating
+from remanence.gradients.evaluation_mode import evaluating
 from remanence.stages import NOT_IN_KEY
 from remanence.storage import SEAL, Draft, Folder, atomic, open_folder, seal_in_place, to_toml, write_trace
 from remanence.storage.lock import exclusive

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from remanence.audit.permutations.assignment import assign
 from remanence.audit.permutations.symmetry import FIXED, Layout, Permutations, Site, Symmetry
 from remanence.errors import InputError
-from remanence.gradients.norms import evaluating
+from remanence.gradients.evaluation_mode import evaluating
 
 _BATCH = 64
 _VIEWS = (

@@ -12,7 +12,7 @@ from remanence.audit.permutations.symmetry import Permutations, Symmetry, permut
 from remanence.audit.permutations.tracing import trace_symmetry
 from remanence.audit.permutations.weights import Weights, match_weights
 from remanence.errors import InputError, NumericalError
-from remanence.gradients.norms import evaluating
+from remanence.gradients.evaluation_mode import evaluating
 from remanence.types import check_choice
 
 Match = Literal["weights", "activations"]

@@ -18,7 +18,7 @@ from remanence.audit.permutations.labels import Label, Labels, Step
 from remanence.audit.permutations.rules import rule_for
 from remanence.audit.permutations.symmetry import Symmetry, settle
 from remanence.errors import InputError
-from remanence.gradients.norms import evaluating
+from remanence.gradients.evaluation_mode import evaluating
 
 _EXAMPLES = 2
 

@@ -1,9 +1,8 @@
-"""Memory formats: on a CPU, convolutions and their norms are faster with channels last."""
+"""Memory format: on a CPU, convolutions and their norms are faster with channels last."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,13 +10,12 @@ from torch import Tensor, nn
 from remanence.gradients.batches import Batch, mapped
 
 
-def has_planes(model: nn.Module) -> bool:
-    """Whether the model has two-dimensional convolutions."""
+def has_2d_convolutions(model: nn.Module) -> bool:
     return any(isinstance(module, nn.Conv2d) for module in model.modules())
 
 
 def weight_gradients_safe(model: nn.Module) -> bool:
-    """Whether native weight gradients may be taken with channels last.
+    """Whether torch's weight gradients may be computed with channels last.
 
     Those of strided 1x1 convolutions with fewer than eight input channels write past their end (oneDNN 3.12
     in torch 2.13: a plain `backward()` ends in "double free or corruption"); input gradients do not.
@@ -31,33 +29,30 @@ def weight_gradients_safe(model: nn.Module) -> bool:
     )
 
 
-class Formats:
+class MemoryFormat:
     """Inputs and parameter values in the format of a pass; values are converted once, until they change."""
 
-    def __init__(self, last: bool) -> None:
-        self.last = last
-        self._kept: dict[int, tuple[int, int, Tensor]] = {}
+    def __init__(self, channels_last: bool) -> None:
+        self.channels_last = channels_last
+        self._converted: dict[int, tuple[int, int, Tensor]] = {}
 
     def inputs(self, batch: Batch) -> Batch:
-        """The batch, images with channels last if so chosen."""
-        return mapped(batch, _channels_last) if self.last else batch
+        return mapped(batch, _channels_last) if self.channels_last else batch
 
     def values(self, parameters: Mapping[int, Tensor]) -> dict[int, Tensor]:
-        """Every parameter's value, cut off from its graph."""
-        if not self.last:
+        """Every parameter's value, detached from its graph."""
+        if not self.channels_last:
             return {key: tensor.detach() for key, tensor in parameters.items()}
         return {key: self._value(key, tensor) for key, tensor in parameters.items()}
 
     def _value(self, key: int, tensor: Tensor) -> Tensor:
         if tensor.dim() != 4:
             return tensor.detach()
-        place = (tensor.data_ptr(), tensor._version)
-        kept: Any = self._kept.get(key)
-        if kept is None or kept[:2] != place:
-            kept = (*place, _channels_last(tensor.detach()))
-            self._kept[key] = kept
-        value: Tensor = kept[2]
-        return value
+        identity = (tensor.data_ptr(), tensor._version)
+        converted = self._converted.get(key)
+        if converted is None or converted[:2] != identity:
+            converted = self._converted[key] = (*identity, _channels_last(tensor.detach()))
+        return converted[2]
 
 
 def _channels_last(tensor: Tensor) -> Tensor:

@@ -7,17 +7,25 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from remanence.gradients.conv_forms import (
+from remanence.gradients.layers.conv_norms import (
     Window,
     prefers_gram,
     weight_squared_norms,
     weight_squared_norms_and_sum,
 )
-from remanence.gradients.linear import outer_squared_norms
-from remanence.gradients.use import Functions, Rule, Use, square_sum
+from remanence.gradients.layers.linear import outer_squared_norms
+from remanence.gradients.layers.rule import (
+    Arguments,
+    ByRole,
+    Functions,
+    ParameterUse,
+    Roles,
+    Rule,
+    square_sum,
+)
 
 
-def _tuple(value: int | list[int] | tuple[int, ...], dims: int) -> list[int]:
+def _per_dimension(value: int | list[int] | tuple[int, ...], dims: int) -> list[int]:
     if isinstance(value, int):
         return [value] * dims
     return list(value) * (dims if len(value) == 1 else 1)
@@ -27,47 +35,47 @@ class Conv(Rule):
     """Each example's weight gradient is itself a convolution: of its input with its output's gradient."""
 
     functions: ClassVar[Functions] = (torch.conv1d, torch.conv2d, torch.conv3d)
-    transposed: ClassVar[bool] = False
+    arguments: ClassVar[Arguments] = {
+        "input": None,
+        "weight": None,
+        "bias": None,
+        "stride": 1,
+        "padding": 0,
+        "dilation": 1,
+        "groups": 1,
+        "output_padding": 0,
+    }
+    transposed = False
 
-    def bind(
-        self,
-        input: Tensor,  # noqa: A002
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> dict[str, Any]:
-        dims = weight.dim() - 2
-        stride, dilation = _tuple(stride, dims), _tuple(dilation, dims)
-        x = input
-        if isinstance(padding, str):
-            x, padding = _same_padded(x, weight, dilation) if padding == "same" else (x, [0] * dims)
-        geometry = {
-            "stride": stride,
-            "padding": _tuple(padding, dims),
-            "dilation": dilation,
-            "output_padding": [0] * dims,
-        }
-        return {"input": x, "weight": weight, "bias": bias, "groups": groups, **geometry}
+    def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Padding as numbers, the geometry with one number per dimension."""
+        bound = super().bind(*args, **kwargs)
+        dims = bound["weight"].dim() - 2
+        bound["dilation"] = _per_dimension(bound["dilation"], dims)
+        if bound["padding"] == "valid":
+            bound["padding"] = 0
+        elif bound["padding"] == "same":
+            bound["input"], bound["padding"] = _same_padded(
+                bound["input"], bound["weight"], bound["dilation"]
+            )
+        geometry = ("stride", "padding", "output_padding")
+        return bound | {name: _per_dimension(bound[name], dims) for name in geometry}
 
-    def claims(self, use: Use) -> bool:
+    def claims(self, use: ParameterUse) -> bool:
         """A batch along the first dimension of a batched input."""
         return use.layout.dim == 0 and use.args["input"].dim() == use.args["weight"].dim()
 
-    def gradients(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:
-        """Weight gradients by one grouped convolution, the examples as groups."""
-        found = {}
+    def gradients(self, use: ParameterUse, roles: Roles, start: int, stop: int) -> ByRole:
+        gradients = {}
         g = use.split(use.grad)[start:stop]
         if "bias" in roles:
-            found["bias"] = g.flatten(3).sum((1, 3))
+            gradients["bias"] = g.flatten(3).sum((1, 3))
         if "weight" in roles:
-            found["weight"] = self._grouped(use, use.split(use.input)[start:stop], g)
-        return found
+            gradients["weight"] = self._grouped(use, use.split(use.input)[start:stop], g)
+        return gradients
 
-    def _grouped(self, use: Use, x: Tensor, g: Tensor) -> Tensor:
-        """[b, *weight shape] for x [b, images, channels, ...] and g alike, an example's images added up."""
+    def _grouped(self, use: ParameterUse, x: Tensor, g: Tensor) -> Tensor:
+        """One grouped convolution, the examples as groups: [b, *weight shape], an example's images added up."""
         b, images = x.shape[:2]
         args, weight = use.args, use.args["weight"]
         total: Tensor | None = None
@@ -91,28 +99,26 @@ class Conv(Rule):
         assert total is not None  # an example has at least one image
         return total.reshape(b, *weight.shape)
 
-    def squared_norms(self, use: Use, roles: tuple[str, ...]) -> dict[str, Tensor]:
+    def squared_norms(self, use: ParameterUse, roles: Roles) -> ByRole:
         """The cheapest exact form; the bias apart, since it needs no chunks."""
-        found = {}
+        norms = {}
         if "bias" in roles:
-            found["bias"] = square_sum(use.split(use.grad).flatten(3).sum((1, 3)))
+            norms["bias"] = square_sum(use.split(use.grad).flatten(3).sum((1, 3)))
         if "weight" in roles:
             if self._is_plane(use):
-                found["weight"] = self._plane_norms(use)
+                norms["weight"] = self._plane_norms(use)
             else:
-                found |= super().squared_norms(use, ("weight",))
-        return found
+                norms |= super().squared_norms(use, ("weight",))
+        return norms
 
-    def shares(self, use: Use) -> bool:
-        """Where the gradients are unfolded and built."""
+    def builds_gradients(self, use: ParameterUse) -> bool:
         if not self._is_plane(use) or tuple(use.shape("weight")[2:]) == (1, 1) or "weight" not in use.sources:
             return False
         x, weight, window = use.input, use.args["weight"], self._window(use)
         sides = [window.size_out(axis, x.shape[2 + axis]) for axis in (0, 1)]
         return not prefers_gram(x.shape[2:], sides, x.shape[1], weight.shape[0], window)
 
-    def norms_and_sums(self, use: Use, roles: tuple[str, ...]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """From the same chunks."""
+    def norms_and_sums(self, use: ParameterUse, roles: Roles) -> tuple[ByRole, ByRole]:
         x, g = (t.permute(0, 2, 3, 1) for t in (use.input, use.grad))
         norms, sums = {}, {}
         if "bias" in roles:
@@ -121,21 +127,21 @@ class Conv(Rule):
         norms["weight"], sums["weight"] = weight_squared_norms_and_sum(x, g, self._window(use))
         return norms, sums
 
-    def _window(self, use: Use) -> Window:
+    def _window(self, use: ParameterUse) -> Window:
         args = use.args
         shape = tuple(args["weight"].shape[2:])
         return Window(shape, tuple(args["stride"]), tuple(args["padding"]), tuple(args["dilation"]))
 
-    def _is_plane(self, use: Use) -> bool:
-        """Two dimensions, no groups, one image an example: what the forms for images cover."""
+    def _is_plane(self, use: ParameterUse) -> bool:
+        """Two dimensions, no groups, one image per example: what `conv_norms` covers."""
         args = use.args
         return args["weight"].dim() == 4 and args["groups"] == 1 and len(args["input"]) == use.n
 
-    def _plane_norms(self, use: Use) -> Tensor:
+    def _plane_norms(self, use: ParameterUse) -> Tensor:
         x, g, args = use.input, use.grad, use.args
         if tuple(args["weight"].shape[2:]) == (1, 1) and not any(args["padding"]):
             x = x[:, :, :: args["stride"][0], :: args["stride"][1]]
-            return outer_squared_norms(_positions(x), _positions(g), use.shared)
+            return outer_squared_norms(_positions(x), _positions(g), use.gram_cache)
         return weight_squared_norms(x.permute(0, 2, 3, 1), g.permute(0, 2, 3, 1), self._window(use))
 
 
@@ -145,37 +151,25 @@ def _positions(images: Tensor) -> Tensor:
 
 
 class ConvTranspose(Conv):
-    """Transposed convolutions."""
-
     functions: ClassVar[Functions] = (torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d)
+    arguments: ClassVar[Arguments] = {
+        "input": None,
+        "weight": None,
+        "bias": None,
+        "stride": 1,
+        "padding": 0,
+        "output_padding": 0,
+        "groups": 1,
+        "dilation": 1,
+    }
     transposed = True
 
-    def _is_plane(self, use: Use) -> bool:
+    def _is_plane(self, use: ParameterUse) -> bool:
         return False
-
-    def bind(  # type: ignore[override]
-        self,
-        input: Tensor,  # noqa: A002
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
-    ) -> dict[str, Any]:
-        dims = weight.dim() - 2
-        geometry = {
-            "stride": _tuple(stride, dims),
-            "padding": _tuple(padding, dims),
-            "dilation": _tuple(dilation, dims),
-            "output_padding": _tuple(output_padding, dims),
-        }
-        return {"input": input, "weight": weight, "bias": bias, "groups": groups, **geometry}
 
 
 def _same_padded(x: Tensor, weight: Tensor, dilation: list[int]) -> tuple[Tensor, list[int]]:
-    """Symmetric padding as numbers; an odd one moves into the input, as the native call does."""
+    """Symmetric padding as numbers; an odd one is applied to the input, as torch does."""
     total = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
     if all(t % 2 == 0 for t in total):
         return x, [t // 2 for t in total]

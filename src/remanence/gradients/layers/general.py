@@ -1,6 +1,6 @@
 """The general rule: any function of parameters, differentiated one example at a time.
 
-First all examples at once through `torch.func`; where that finds no way through a function, in a loop.
+All examples at once through `torch.func`, or in a loop for functions that it does not support.
 """
 
 from __future__ import annotations
@@ -12,24 +12,23 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from remanence.gradients.layers.rule import ByRole, ParameterUse, Roles, Rule
 from remanence.gradients.layout import DivergedError
-from remanence.gradients.use import Rule, Use
 
 
-class General(Rule):
+class GeneralRule(Rule):
     """Replays a recorded call as it was for a batch of one, with each example's own slices."""
 
     def __init__(self) -> None:
-        self.loops: set[Any] = set()
+        self.unmappable: set[Any] = set()
         """Functions that torch.func could not map over examples."""
 
-    def gradients(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:
-        """Through `torch.func.vmap`, else the loop."""
-        if use.call.func not in self.loops:
+    def gradients(self, use: ParameterUse, roles: Roles, start: int, stop: int) -> ByRole:
+        if use.call.func not in self.unmappable:
             try:
                 return self._mapped(use, roles, start, stop)
             except (RuntimeError, NotImplementedError, ValueError, TypeError):
-                self.loops.add(use.call.func)
+                self.unmappable.add(use.call.func)
         try:
             singles = [self._single(use, roles, i) for i in range(start, stop)]
         except RuntimeError as problem:
@@ -37,14 +36,14 @@ class General(Rule):
             raise DivergedError(f"{name} cannot be taken apart into examples") from problem
         return {role: torch.stack([single[role] for single in singles]) for role in roles}
 
-    def _mapped(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:
+    def _mapped(self, use: ParameterUse, roles: Roles, start: int, stop: int) -> ByRole:
         sliced = {k: v[start:stop] for k, v in _example_leaves(use).items()}
         grads = {k: v[start:stop] for k, v in _example_grads(use).items()}
 
         def one(own: dict[str, Tensor], cotangents: dict[int, Tensor]) -> dict[str, Tensor]:
             def outputs(parameters: dict[str, Tensor]) -> dict[int, Tensor]:
-                found = _replay(use, {**own, **parameters})
-                return {k: found[k] for k in cotangents}
+                replayed = _replay(use, {**own, **parameters})
+                return {k: replayed[k] for k in cotangents}
 
             pull = torch.func.vjp(outputs, {role: use.args[role] for role in roles})[1]
             (gradients,) = pull(cotangents)
@@ -54,13 +53,13 @@ class General(Rule):
             warnings.filterwarnings("ignore", message="There is a performance drop")
             return torch.func.vmap(one)(sliced, grads)
 
-    def _single(self, use: Use, roles: tuple[str, ...], i: int) -> dict[str, Tensor]:
+    def _single(self, use: ParameterUse, roles: tuple[str, ...], i: int) -> dict[str, Tensor]:
         own = {k: v[i] for k, v in _example_leaves(use).items()}
         grads = {k: v[i] for k, v in _example_grads(use).items()}
         with torch.enable_grad():
             parameters = {role: use.args[role].detach().requires_grad_() for role in roles}
             outputs = _replay(use, {**own, **parameters})
-            found = torch.autograd.grad(
+            gradients = torch.autograd.grad(
                 [outputs[k] for k in grads],
                 list(parameters.values()),
                 list(grads.values()),
@@ -68,11 +67,11 @@ class General(Rule):
             )
         return {
             role: torch.zeros_like(use.args[role]) if gradient is None else gradient
-            for role, gradient in zip(roles, found, strict=True)
+            for role, gradient in zip(roles, gradients, strict=True)
         }
 
 
-def _example_leaves(use: Use) -> dict[str, Tensor]:
+def _example_leaves(use: ParameterUse) -> dict[str, Tensor]:
     """Arguments that differ between examples, as [n, *one]."""
     return {
         str(k): layout.split(use.args[str(k)], use.n)
@@ -81,7 +80,7 @@ def _example_leaves(use: Use) -> dict[str, Tensor]:
     }
 
 
-def _example_grads(use: Use) -> dict[int, Tensor]:
+def _example_grads(use: ParameterUse) -> dict[int, Tensor]:
     """Gradients of the outputs that the loss depends on, as [n, *one]."""
     return {
         k: layout.split(grad, use.n)
@@ -90,7 +89,7 @@ def _example_grads(use: Use) -> dict[int, Tensor]:
     }
 
 
-def _replay(use: Use, tensors: dict[str, Tensor]) -> list[Any]:
+def _replay(use: ParameterUse, tensors: dict[str, Tensor]) -> list[Any]:
     """The outputs of the call with these tensors, every other argument as it was for a batch of one."""
     leaves = [
         tensors.get(str(k), use.args.get(str(k), literal)) for k, literal in enumerate(use.call.literals)

@@ -1,4 +1,4 @@
-"""The loop: one example at a time through plain autograd. Slow, always right; the fast path answers to it."""
+"""One example at a time through plain autograd: slow, always right; the fast path is checked against it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from remanence.gradients.batches import Batch, call, single, size_of
 from remanence.gradients.losses import ExampleLoss, example_losses
-from remanence.gradients.precision import uncast
+from remanence.gradients.precision import widest_float, without_autocast
 
 
 def gradients_of(value: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The gradient of one loss; zeros where a parameter plays no part."""
+    """The gradient of one loss; zeros for parameters that it does not depend on."""
     if not value.requires_grad:
         return {name: torch.zeros_like(p) for name, p in parameters.items()}
-    with uncast(value.device.type):
+    with without_autocast(value.device.type):
         gradients = torch.autograd.grad(value.sum(), list(parameters.values()), allow_unused=True)
     return {
         name: torch.zeros_like(parameter) if gradient is None else dense(gradient)
@@ -26,38 +26,38 @@ def gradients_of(value: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, T
 
 
 def dense(gradient: Tensor) -> Tensor:
-    """The gradient whole; that of an embedding may come as its rows alone."""
+    """The gradient as a dense tensor; that of an embedding may be sparse."""
     return gradient.to_dense() if gradient.is_sparse else gradient
 
 
 def squared_norms_of(value: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The squared norm of one loss's gradient by parameter, in double precision where there is one.
+    """The squared norm of one loss's gradient by parameter, in double precision where the device has it.
 
-    A gradient is let go of as soon as it is squared, so that never more than one is whole in memory.
+    Each gradient is freed once it is squared, so that only one is in memory at a time.
     """
-    wide = torch.float32 if value.device.type == "mps" else torch.float64
-    found = {name: torch.zeros(1, dtype=wide, device=value.device) for name in parameters}
+    wide = widest_float(value.device)
+    squares = {name: torch.zeros(1, dtype=wide, device=value.device) for name in parameters}
     if not value.requires_grad:
-        return found
+        return squares
 
     def square(name: str, gradient: Tensor) -> Tensor:
-        found[name] = _squared(gradient, wide)[None]
+        squares[name] = _squared(gradient, wide)[None]
         return (
             torch.zeros_like(gradient) if gradient.is_sparse else gradient.new_zeros(()).expand_as(gradient)
         )
 
     hooks = [p.register_hook(partial(square, name)) for name, p in parameters.items()]  # type: ignore[no-untyped-call]
     try:
-        with uncast(value.device.type):
+        with without_autocast(value.device.type):
             torch.autograd.grad(value.sum(), list(parameters.values()), allow_unused=True)
     finally:
         for hook in hooks:
             hook.remove()
-    return found
+    return squares
 
 
 def _squared(gradient: Tensor, wide: torch.dtype) -> Tensor:
-    """In pieces, so that a large gradient is never whole in double precision."""
+    """In pieces, so that a large gradient is never copied to double precision as a whole."""
     values = gradient.coalesce().values() if gradient.is_sparse else gradient
     pieces = torch.split(values.reshape(-1), 1 << 18)
     return torch.stack([piece.to(wide).square().sum() for piece in pieces]).sum()

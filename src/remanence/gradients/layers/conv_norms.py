@@ -1,7 +1,7 @@
-"""Squared norms of a convolution's per-example weight gradients, two exact ways, channels last.
+"""Squared norms of a convolution's per-example weight gradients, in two exact forms, channels last.
 
 The gradient of the tap (a, b) is Σₜ gₜ x_{t+(a,b)}ᵀ over output positions t. Either it is built, by batched
-products with the input (unfolded only where strides ask for it), or only its norm is: Σ over pairs of positions
+products with the input (unfolded only where strides require it), or only its norm is: Σ over pairs of positions
 of (g·g') times the inner products of the inputs under them, which are diagonal shifts of one Gram matrix of the
 raw input.
 """
@@ -15,15 +15,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from remanence.gradients.halves import GRAM_TRUST, half_gram, matching, paired, trace
+from remanence.gradients.layers.gram_blocks import GRAM_TRUST, blocks_like, product_sum, trace, upper_gram
 
 BUILT_BYTES = 4 << 20
-"""What a chunk of gradients is built from, and they themselves; more leaves the cache before it is used."""
+"""Size of a chunk of gradients with the inputs that it is built from: more leaves the cache before it is used."""
 GRAM_BYTES = 2 << 20
 NARROW = 16
 """Columns below which a matrix product leaves most of a vector register empty."""
 SHIFT_WORK = 40
-"""What shifting and adding one entry of a Gram matrix costs, in multiply-adds of a matrix product."""
+"""Cost of shifting and adding one entry of a Gram matrix, in multiply-adds of a matrix product."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def weight_squared_norms(x: Tensor, g: Tensor, window: Window) -> Tensor:
 def weight_squared_norms_and_sum(x: Tensor, g: Tensor, window: Window) -> tuple[Tensor, Tensor]:
     """The squared norms, and the batch's weight gradient [p, c, kernel height, kernel width]."""
     (height, width), c, p = window.kernel, x.shape[3], g.shape[3]
-    blocks = height if _slides(window, c) else 1
+    blocks = height if _needs_no_unfolding(window, c) else 1
     total = x.new_zeros(blocks, p, height // blocks * width * c)
     norms = _built(x, g, window, total)
     if blocks > 1:
@@ -71,15 +71,19 @@ def weight_squared_norms_and_sum(x: Tensor, g: Tensor, window: Window) -> tuple[
 
 
 def prefers_gram(sides_in: Sequence[int], sides_out: Sequence[int], c: int, p: int, window: Window) -> bool:
-    """Multiply-adds of both forms, counted."""
+    """Whether the Gram form takes fewer multiply-adds."""
     t_in, t_out = sides_in[0] * sides_in[1], sides_out[0] * sides_out[1]
     taps = window.kernel[0] * window.kernel[1]
     return t_in**2 * (c + SHIFT_WORK) + t_out**2 * p < taps * t_out * c * p
 
 
 def _built(x: Tensor, g: Tensor, window: Window, total: Tensor | None = None) -> Tensor:
-    """Gradients built in chunks, squared, forgotten; or first added to `total` [blocks, p, rest]."""
-    build, one = (_slid, _slid_numel) if _slides(window, x.shape[3]) else (_patched, _patched_numel)
+    """Build gradients in chunks, add them to `total` [blocks, p, rest] if given, and square them."""
+    build, one = (
+        (_built_from_strides, _strides_numel)
+        if _needs_no_unfolding(window, x.shape[3])
+        else (_built_from_patches, _patches_numel)
+    )
     most = max(1, BUILT_BYTES // (one(x, g, window) * x.element_size()))
     step = -(-len(x) // -(-len(x) // most))  # chunks of one size
     parts = []
@@ -91,15 +95,15 @@ def _built(x: Tensor, g: Tensor, window: Window, total: Tensor | None = None) ->
     return torch.cat(parts)
 
 
-def _slides(window: Window, c: int) -> bool:
-    """Whether nothing needs to be unfolded: output and input keep step, and a row's taps lie side by side.
+def _needs_no_unfolding(window: Window, c: int) -> bool:
+    """Whether the input need not be unfolded: stride 1, and the taps of a row lie side by side.
 
-    With very few channels the products would be too narrow to pay.
+    With very few channels the products would be too narrow to be efficient.
     """
     return window.stride == (1, 1) and window.dilation[1] == 1 and window.kernel[1] * c >= NARROW
 
 
-def _slid(x: Tensor, g: Tensor, window: Window) -> Tensor:
+def _built_from_strides(x: Tensor, g: Tensor, window: Window) -> Tensor:
     """[kernel height, n, p, kernel width · c] from the input itself.
 
     On rows of one length, those of the padded input, the inputs under output position t begin t positions after
@@ -126,14 +130,14 @@ def _slid(x: Tensor, g: Tensor, window: Window) -> Tensor:
     return built
 
 
-def _slid_numel(x: Tensor, g: Tensor, window: Window) -> int:
-    """Numbers that one example needs: its input and gradient, padded, and what is built."""
+def _strides_numel(x: Tensor, g: Tensor, window: Window) -> int:
+    """Numbers in memory per example: its padded input and output gradient, and the weight gradient."""
     height, width = x.shape[1] + 2 * window.padding[0], x.shape[2] + 2 * window.padding[1]
     taps = window.kernel[0] * window.kernel[1]
     return height * width * x.shape[3] + g.shape[1] * width * g.shape[3] + taps * x.shape[3] * g.shape[3]
 
 
-def _patched(x: Tensor, g: Tensor, window: Window) -> Tensor:
+def _built_from_patches(x: Tensor, g: Tensor, window: Window) -> Tensor:
     """[1, n, p, kernel height · kernel width · c] from the unfolded input."""
     x = _padded(x, window)
     image, row, column, channel = x.stride()
@@ -144,8 +148,8 @@ def _patched(x: Tensor, g: Tensor, window: Window) -> Tensor:
     return torch.bmm(g.flatten(1, 2).transpose(1, 2), patches).unsqueeze(0)
 
 
-def _patched_numel(x: Tensor, g: Tensor, window: Window) -> int:
-    """Numbers that one example needs: twice its unfolded input, which is read right after it was written."""
+def _patches_numel(x: Tensor, g: Tensor, window: Window) -> int:
+    """Numbers in memory per example: twice its unfolded input, which is read right after it was written."""
     return 2 * g.shape[1] * g.shape[2] * window.kernel[0] * window.kernel[1] * x.shape[3]
 
 
@@ -155,7 +159,7 @@ def _padded(x: Tensor, window: Window) -> Tensor:
 
 
 def _gram(x: Tensor, g: Tensor, window: Window) -> Tensor:
-    """The Gram form; examples where it cancels are unfolded instead."""
+    """The Gram form; where it cancels, the gradient is built."""
     one = (x.shape[1] * x.shape[2]) ** 2 * x.element_size()
     step = max(1, GRAM_BYTES // one)
     parts, largest = [], []
@@ -171,7 +175,7 @@ def _gram(x: Tensor, g: Tensor, window: Window) -> Tensor:
 
 
 def _gram_chunk(x: Tensor, g: Tensor, window: Window) -> tuple[Tensor, Tensor]:
-    """The sums, and the largest that they could be had nothing cancelled."""
+    """The sums, and their largest possible values."""
     n, h, w, _ = x.shape
     h_out, w_out = g.shape[1:3]
     flat, grads = x.reshape(n, h * w, -1), g.reshape(n, h_out * w_out, -1)
@@ -186,6 +190,6 @@ def _gram_chunk(x: Tensor, g: Tensor, window: Window) -> tuple[Tensor, Tensor]:
         to, by = window.rows(1, tap, w, w_out)
         across[:, :, to, :, to].add_(down[:, :, by, :, by])
     pairs = across.view(n, h_out * w_out, h_out * w_out)
-    between = half_gram(grads)
+    between = upper_gram(grads)
     bound = pairs.diagonal(dim1=1, dim2=2).sum(1) * trace(between)
-    return paired(matching(pairs, between), between), bound
+    return product_sum(blocks_like(pairs, between), between), bound

@@ -7,16 +7,17 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from remanence.gradients.accumulator import NormAccumulator
 from remanence.gradients.batches import Batch, as_targets, call, check_targets, placed, single, size_of
-from remanence.gradients.engine import Engine
-from remanence.gradients.ledger import Ledger
+from remanence.gradients.evaluation_mode import evaluating
+from remanence.gradients.example_loop import gradients_of
+from remanence.gradients.example_norms import cast_dtype, prepare_engine, refuse_infinite
+from remanence.gradients.layers.rule import ParameterUse
 from remanence.gradients.losses import ExampleLoss, example_losses
-from remanence.gradients.norms import evaluating, prepare, refuse_infinite, wide
-from remanence.gradients.reference import gradients_of
-from remanence.gradients.use import Use
+from remanence.gradients.norm_engine import NormEngine
 
 BLOCK_BYTES = 128 << 20
-"""Materialised gradients at a time, two such blocks at once."""
+"""Size of one block of per-example gradients; two such blocks are in memory at once."""
 
 
 def example_gradients_gram(
@@ -34,33 +35,34 @@ def example_gradients_gram(
     holds the squared norms of `example_gradient_norms`; the sum of all entries is the squared norm of the
     examples' summed gradient.
     """
-    engine = prepare(model, loss, parameters, dtype, by_parameter=False)
+    engine = prepare_engine(model, loss, parameters, dtype, by_parameter=False)
     n = size_of(inputs)
     targets = as_targets(targets)
     check_targets(targets, n)
     with evaluating(engine.model):
-        inputs, targets = (placed(part, engine.model, wide(dtype)) for part in (inputs, targets))
+        inputs, targets = (placed(part, engine.model, cast_dtype(dtype)) for part in (inputs, targets))
         norms = engine.squared_norms(inputs, targets)
         refuse_infinite(norms, range(n))
-        gram = (
-            _looped(engine, inputs, targets, n) if engine.looped or n == 1 else _fast(engine, inputs, targets)
-        )
+        compute = _loop_gram if engine.uses_loop or n == 1 else _batched_gram
+        gram = compute(engine, inputs, targets)
     return gram.to(torch.float64 if engine.dtype == torch.float64 else torch.float32)
 
 
-class GramLedger(Ledger):
-    """Holds every use and multiplies examples with examples instead of squaring."""
+class GramAccumulator(NormAccumulator):
+    """Keeps every use and multiplies examples with each other instead of squaring."""
 
-    def __init__(self, engine: Engine, n: int) -> None:
+    def __init__(self, engine: NormEngine, n: int) -> None:
         super().__init__(engine.names, n, engine.device)
-        self.gram = torch.zeros(n, n, dtype=self.kind, device=engine.device)
+        self.gram = torch.zeros(n, n, dtype=self.dtype, device=engine.device)
 
-    def arrive(self, use: Use) -> None:
-        """Nothing is settled before all is there."""
+    def add(self, use: ParameterUse) -> None:
+        """Nothing is computed before all gradients are there."""
 
-    def _settle_together(self, parameters: set[int], uses: list[Use]) -> None:
+    def _add_together(self, parameters: set[int], uses: list[ParameterUse]) -> None:
         n = uses[0].n
-        size = sum(self.watch.watched[k].numel() * self.watch.watched[k].element_size() for k in parameters)
+        size = sum(
+            self.tracker.tracked[k].numel() * self.tracker.tracked[k].element_size() for k in parameters
+        )
         step = max(1, BLOCK_BYTES // size)
         for i in range(0, n, step):
             left = self._flat(parameters, uses, i, min(n, i + step))
@@ -71,26 +73,26 @@ class GramLedger(Ledger):
                 if j > i:
                     self.gram[j : j + step, i : i + step] += block.T
 
-    def _flat(self, parameters: set[int], uses: list[Use], start: int, stop: int) -> Tensor:
+    def _flat(self, parameters: set[int], uses: list[ParameterUse], start: int, stop: int) -> Tensor:
         gradients = self._gradients(parameters, uses, start, stop)
         return torch.cat([gradient.flatten(1) for gradient in gradients.values()], 1)
 
 
-def _fast(engine: Engine, inputs: Batch, targets: Batch) -> Tensor:
-    ledger = GramLedger(engine, size_of(inputs))
-    engine.follow(ledger, engine.rehearsed(inputs, targets).script, inputs, targets)
-    return ledger.gram
+def _batched_gram(engine: NormEngine, inputs: Batch, targets: Batch) -> Tensor:
+    accumulator = GramAccumulator(engine, size_of(inputs))
+    engine.accumulate(accumulator, engine.recording(inputs, targets).calls, inputs, targets)
+    return accumulator.gram
 
 
-def _looped(engine: Engine, inputs: Batch, targets: Batch, n: int) -> Tensor:
-    """One gradient after the other, kept whole: what a small set allows."""
+def _loop_gram(engine: NormEngine, inputs: Batch, targets: Batch) -> Tensor:
+    """One gradient after the other, all kept in memory."""
     gradients = []
-    for i in range(n):
+    for i in range(size_of(inputs)):
         with torch.enable_grad():
             with engine.casting():
                 outputs = call(engine.model, single(inputs, i))
                 value = example_losses(engine.loss, outputs, single(targets, i), 1)
-            found = gradients_of(value, engine.parameters)
-        gradients.append(torch.cat([gradient.flatten() for gradient in found.values()]))
+            by_parameter = gradients_of(value, engine.parameters)
+        gradients.append(torch.cat([gradient.flatten() for gradient in by_parameter.values()]))
     stacked = torch.stack(gradients)
     return stacked @ stacked.T
