@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-data test-adapters test-kills test-ray test-sinks test-browser vendor lint format bench bench-accounting bench-audit bench-dashboard bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
+.PHONY: help demo test test-all test-data test-adapters test-kills test-ray test-sinks test-browser vendor lint format bench bench-accounting bench-audit bench-dashboard bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -25,8 +25,25 @@ $(VENV)/.dev: $(VENV)/.core
 demo: $(VENV)/.core ## the whole story on scikit-learn's digits; writes demo/report.html
 	$(BIN)/remanence demo --out demo
 
-test: $(VENV)/.dev ## all tests but the slow ones on real data
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not data'
+# A test that hangs in native code cannot be interrupted from within: after this many seconds the whole run is ended.
+TEST_SECONDS ?= 1200
+LIMITED := $(if $(shell command -v timeout),timeout --foreground --kill-after=20 $(TEST_SECONDS))
+# those that need packages of their own have targets of their own
+ELSEWHERE := $(addprefix --ignore=tests/,adapters browser data ray sinks)
+
+test: $(VENV)/.dev ## all tests that need no more than this machine
+	@$(LIMITED) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 -m 'not data' $(ELSEWHERE) $(PYTEST) || { \
+		code=$$?; test $$code -ne 124 || echo "The tests did not end within $(TEST_SECONDS) seconds and were stopped (TEST_SECONDS=... changes that)." >&2; \
+		exit $$code; }
+
+test-all: ## make test, then all other tests: real data, Ray, Lightning and Hugging Face, TensorBoard and MLflow, Chromium, twenty kills
+	$(MAKE) test
+	$(MAKE) test-data
+	$(MAKE) test-adapters
+	$(MAKE) test-sinks
+	$(MAKE) test-kills
+	$(MAKE) test-ray
+	$(MAKE) test-browser
 
 test-data: $(VENV)/.dev ## the slow checks, on the real data in ../shared/data
 	$(BIN)/python -m pytest -m data
@@ -68,10 +85,11 @@ $(VENV)/axe.min.js: $(VENV)/.dev
 
 test-browser: $(VENV)/.dev $(VENV)/axe.min.js ## the dashboard in a real Chromium; takes the screenshots of the documentation
 	$(PIP) install --quiet --constraint constraints.txt playwright
-	command -v chromium >/dev/null || apt-get install --yes chromium || echo "No Chromium here: the tests will say so and skip"
+	@command -v chromium >/dev/null || { echo "Installing Chromium"; apt-get update --quiet=2 && apt-get install --quiet=2 --yes chromium >/dev/null; } \
+		|| echo "No Chromium here: the tests will say so and skip"
 	mkdir -p .bench/screenshots
 	REMANENCE_SCREENSHOTS=.bench/screenshots REMANENCE_AXE=$(VENV)/axe.min.js $(BIN)/python -m pytest tests/browser
-	for each in docs/images/dashboard-*.png; do cp --update ".bench/screenshots/$$(basename "$$each")" docs/images/ || true; done
+	for picture in docs/images/dashboard-*.png; do cp --update ".bench/screenshots/$$(basename "$$picture")" docs/images/ || true; done
 
 vendor: $(VENV)/.dev ## fetch the JavaScript that the dashboard ships, as tools/vendor.py pins it
 	$(BIN)/python tools/vendor.py

@@ -1,7 +1,12 @@
-"""What all tests share: one thread a process, so that the same work gives the same bits on any machine."""
+"""What all tests share: one thread per process, so that the same work gives the same bits on any machine."""
 
 import os
 import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +14,43 @@ os.environ["OMP_NUM_THREADS"] = "1"  # for this process, before torch is loaded,
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # a suite started in the background ignores Ctrl-C, and so would the commands that it interrupts
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, so that the many short ones fill both workers up to the end (with --no-loadscope-reorder)."""
+    items.sort(key=lambda item: _turn(item.path.relative_to(Path(__file__).parent).parts))
+
+
+def _turn(parts: tuple[str, ...]) -> int:
+    if parts[0] == "unit":
+        return 0 if len(parts) == 2 else 2  # what is about the package as a whole takes no time and says most
+    return 2 if parts[0] == "oracles" else 1
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a half precision that plain torch cannot compute in on this machine."""
+    for mark in item.iter_markers("half"):
+        from remanence.machine import cannot_run
+
+        if reason := cannot_run(mark.args[0]):
+            pytest.skip(f"half precision fails here: {reason}")
+
+
+WaitUntil = Callable[[Callable[[], object], "subprocess.Popen[Any]"], None]
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> WaitUntil:
+    """Wait for a sign of progress of a process that is to be killed; it must not have ended by then."""
+
+    def wait(progress: Callable[[], object], process: "subprocess.Popen[Any]") -> None:
+        deadline = time.monotonic() + 120
+        while not progress():
+            assert process.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < deadline, "no sign of progress within two minutes"
+            time.sleep(0.002)
+
+    return wait
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -97,19 +98,24 @@ def test_an_unlearned_run_is_a_run(home: Path) -> None:
     np.testing.assert_array_equal(made.poison.noise, parent.poison.noise)  # type: ignore[union-attr]
 
 
-def test_killed_and_resumed_it_ends_with_the_same_bits(home: Path, tmp_path: Path) -> None:
-    rng = random.Random(2)
+def test_killed_and_resumed_it_ends_with_the_same_bits(
+    home: Path, tmp_path: Path, wait_until: Callable[..., None]
+) -> None:
+    out, rng = tmp_path / "noisy", random.Random(2)
     for _ in range(3):
+        checkpoints = set((out / "checkpoints").glob("step-*"))
         with subprocess.Popen(
-            command(*task(home, tmp_path / "noisy", "--resume")),
+            command(*task(home, out, "--resume")),
             env=ENVIRONMENT,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         ) as started:
-            time.sleep(rng.uniform(2.0, 4.5))
+            wait_until(lambda old=checkpoints: set((out / "checkpoints").glob("step-*")) - old, started)
+            time.sleep(rng.uniform(0, 0.03))
             started.kill()
-    assert in_process(task(home, tmp_path / "noisy", "--resume")) == 0
-    assert open_folder(tmp_path / "noisy").digest() == open_folder(home / "quiet").digest()
+        assert not (out / "remanence.json").exists(), "the kill must meet unfinished work"
+    assert in_process(task(home, out, "--resume")) == 0
+    assert open_folder(out).digest() == open_folder(home / "quiet").digest()
 
 
 def test_stopped_in_the_middle_it_goes_on(home: Path, tmp_path: Path) -> None:

@@ -133,17 +133,16 @@ def _shadows(
         return None
     from remanence.audit.auditing import kin
     from remanence.errors import InputError
-    from remanence.study import Store, run_stages
-    from remanence.study.shadow_stages import read_shadows, shadow_setting, shadow_stages
-    from remanence.trials.shadows import plan_shadows
+    from remanence.experiments.shadows import plan_shadows, read_shadows, shadow_stages
+    from remanence.stages import Store, run_stages
 
     if len({kin(run) for run in runs}) > 1:
         raise InputError(
             "Shadow models are made as the audited run was; audit runs of different making one by one."
         )
-    setting, split = shadow_setting(shadow_stages(runs[0], forget_set, 1, seed=seed)[0].params)
+    first = shadow_stages(runs[0], forget_set, 1, seed=seed)[0]
     allowed = None if budget is None else budget * 60 * workers
-    plan = plan_shadows(setting, split, shadows=shadows, budget=allowed)
+    plan = plan_shadows(first.task(), first.split(), first.steps, shadows=shadows, budget=allowed)
     stages, store = shadow_stages(runs[0], forget_set, plan.shadows, seed=seed), Store(cache / "shadows")
     store.sweep()
     there = sum(store.holds(stage) for stage in stages)

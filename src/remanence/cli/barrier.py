@@ -171,7 +171,7 @@ def _write(out: Path, document: dict[str, Any]) -> None:
     import io
     import json
 
-    from remanence.report import barrier_figure, save_svg
+    from remanence.report import barrier_figure, save_figure
     from remanence.storage import atomic
 
     table = io.StringIO()
@@ -183,7 +183,7 @@ def _write(out: Path, document: dict[str, Any]) -> None:
                 writer.writerow([pair["kind"], pair["a"], pair["b"], subset, *row])
     atomic.write_text(out / "curves.csv", table.getvalue())
     atomic.write_text(out / "barriers.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
-    save_svg(barrier_figure(document["pairs"], document["summary"]), out / "barriers.svg")
+    save_figure(barrier_figure(document["pairs"], document["summary"]), out / "barriers.svg")
 
 
 def _print(document: dict[str, Any], out: Path | None) -> None:

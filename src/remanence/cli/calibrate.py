@@ -12,7 +12,7 @@ from remanence.cli import console
 
 if TYPE_CHECKING:
     from remanence.requests import Calibration
-    from remanence.study import Stage
+    from remanence.stages import Stage
 
 app = App(name="calibrate")
 Flag = Annotated[bool, Parameter(negative="")]
@@ -82,11 +82,11 @@ def calibrate(
         Print the outcome as one JSON document.
     """
     from remanence.errors import InputError
+    from remanence.experiments import read_choice
     from remanence.models import parse_options
     from remanence.requests import CalibrationSettings
     from remanence.requests import calibrate as make
     from remanence.training import open_run
-    from remanence.trials import read_choice
 
     chosen = None if tuned is None else read_choice(tuned)
     if chosen is not None and method not in (None, chosen.method):

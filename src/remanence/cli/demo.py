@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -39,7 +38,7 @@ def demo(
     out:
         Folder for the results; new, empty, or of an earlier demo.
     seeds:
-        Independent repetitions: 3, or 1 with --quick.
+        Independent repetitions: 5, or 1 with --quick.
     quick:
         A smaller version in well under a minute, to see that everything works.
     workers:
@@ -47,16 +46,11 @@ def demo(
     json:
         Print the results as one JSON document.
     """
-    from remanence.demo import DemoSettings, run_demo
+    from remanence.study.demo import run_demo
 
-    settings = DemoSettings.quick(seeds) if quick else DemoSettings.full(seeds)
     with console.progress_bar() as progress:
         outcome = run_demo(
-            settings,
-            out,
-            workers=(os.cpu_count() or 1) if workers is None else workers,
-            note=console.note,
-            progress=progress,
+            out, quick=quick, seeds=seeds, workers=workers, note=console.note, progress=progress
         )
     if json:
         console.print_json(outcome.results)

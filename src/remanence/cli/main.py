@@ -23,6 +23,7 @@ from remanence.cli.dashboard import app as dashboard
 from remanence.cli.data import app as data
 from remanence.cli.demo import app as demo
 from remanence.cli.diff import app as diff
+from remanence.cli.doctor import app as doctor
 from remanence.cli.forget import app as forget
 from remanence.cli.plan import app as plan
 from remanence.cli.purge import app as purge
@@ -70,6 +71,7 @@ _COMMANDS = (
     verify,
     purge,
     dashboard,
+    doctor,
 )
 for command in _COMMANDS:
     app.command(command)

@@ -15,8 +15,8 @@ from remanence.cli.study_plan import USUAL, Flag, StudyOptions, export_to, plann
 from remanence.cli.study_store import clean, diff, export
 
 if TYPE_CHECKING:
+    from remanence.stages.store import Store
     from remanence.study.running import Planned
-    from remanence.study.store import Store
 
 app = App(name="study", help="Studies: every figure from one file, resumable, on a laptop or a cluster.")
 for command in (export, diff, clean):
@@ -124,7 +124,7 @@ def run(
         )
     for failure in ran.tally.failures:
         console.print_error(
-            f"{failure.stage.key} ({failure.stage.title}): {failure.sentence} Log: {failure.log}"
+            f"{failure.stage.key} ({failure.stage.title}): {failure.message} Log: {failure.log}"
         )
     if ran.tally.failures:
         sys.exit(1)
@@ -152,16 +152,16 @@ def status(
         Print one JSON document.
     """
     from remanence.cli.study_view import duration
-    from remanence.study.ledger import Ledger
-    from remanence.study.stages import in_order
+    from remanence.stages.stage import in_order
+    from remanence.stages.timings import Timings
 
     planned, place = planned_studies(studies, which)
     found: list[dict[str, Any]] = []
     for each in planned:
         there, todo = place.survey([each.goal])
-        entries = Ledger(place.root).entries(in_order([each.goal]))
+        entries = Timings(place.root).read(in_order([each.goal]))
         seconds = sum(entry.seconds for entry in entries.values())
-        kinds = sorted({stage.kind.name for stage in todo})
+        kinds = sorted({stage.kind for stage in todo})
         found.append(
             {
                 "name": each.study.name,
@@ -230,7 +230,7 @@ def _show_plan(planned: Sequence[Planned], store: Store, workers: int, json: boo
 
 
 def _tell_outdated(store: Store) -> None:
-    from remanence.study.outdated import outdated
+    from remanence.study.outdated_artifacts import outdated
 
     if old := len(outdated(store)):
         what = "1 artifact in the store is" if old == 1 else f"{old} artifacts in the store are"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,8 @@ from cyclopts import Parameter
 from remanence.cli import console
 
 if TYPE_CHECKING:
+    from remanence.stages import Store
     from remanence.study.running import Planned
-    from remanence.study.store import Store
 
 Flag = Annotated[bool, Parameter(negative="")]
 
@@ -39,14 +38,13 @@ USUAL = StudyOptions()
 
 def planned_studies(studies: Sequence[str], which: StudyOptions) -> tuple[list[Planned], Store]:
     """Check the studies and lay out their stages; and the store, which need not exist yet."""
+    from remanence.stages import Store
     from remanence.study.catalog import load_study
     from remanence.study.running import plan, store_folder
-    from remanence.study.store import Store
 
-    if which.data_dir is not None:
-        os.environ["REMANENCE_DATA"] = str(which.data_dir.expanduser().resolve())  # workers look there too
-    loaded = [load_study(name, which.preset, which.changes or ()) for name in studies]
-    return [plan(each) for each in loaded], Store(store_folder(which.store))
+    data_dir = None if which.data_dir is None else str(which.data_dir.expanduser().resolve())
+    loaded = [load_study(name, which.preset, which.changes or (), data_dir=data_dir) for name in studies]
+    return [plan(study) for study in loaded], Store(store_folder(which.store))
 
 
 def export_to(planned: Sequence[Planned], store: Store, out: Path, which: StudyOptions) -> None:

@@ -81,8 +81,8 @@ def diff(
     """
     from dataclasses import asdict
 
-    from remanence.study.store import Store
-    from remanence.study.tidying import compare_stores
+    from remanence.stages.store import Store
+    from remanence.study.store_cleaning import compare_stores
 
     planned, place = planned_studies(studies, which)
     found = compare_stores(planned, place, Store(other))
@@ -123,7 +123,7 @@ def clean(
     dry_run:
         Only say what would go.
     """
-    from remanence.study.tidying import clean as remove
+    from remanence.study.store_cleaning import clean as remove
 
     planned, place = planned_studies(studies or [], which)
     others = _others({each.study.name for each in planned}, which) if planned else []

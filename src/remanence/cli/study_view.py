@@ -10,13 +10,13 @@ from rich.live import Live
 from rich.table import Table
 
 from remanence.cli import console
-from remanence.study.scheduler import Watcher
+from remanence.stages.scheduler import Watcher
 
 if TYPE_CHECKING:
-    from remanence.study.running import Planned, Ran
-    from remanence.study.stages import Stage
-    from remanence.study.store import Store
-    from remanence.study.worker import Outcome
+    from remanence.stages.stage import Stage
+    from remanence.stages.store import Store
+    from remanence.stages.worker import StageOutcome
+    from remanence.study.running import Planned, StudyRun
 
 
 class LiveStages(Watcher):
@@ -44,19 +44,19 @@ class LiveStages(Watcher):
             for stage in stages:
                 self._move(stage, None, state)
         for stage in todo:
-            self._cost_left[stage.kind.name] = self._cost_left.get(stage.kind.name, 0.0) + stage.cost
+            self._cost_left[stage.kind] = self._cost_left.get(stage.kind, 0.0) + stage.cost
 
     def started(self, stage: Stage) -> None:
         """One more under way."""
         self._move(stage, "waiting", "running")
 
-    def ended(self, stage: Stage, outcome: Outcome, *, again: bool) -> None:
+    def ended(self, stage: Stage, outcome: StageOutcome, *, again: bool) -> None:
         """One less."""
         done = outcome.ending == "done"
         self._move(stage, "running", "waiting" if again else "done" if done else "failed")
         if again:
             return
-        kind = stage.kind.name
+        kind = stage.kind
         self._cost_left[kind] -= stage.cost
         if done:
             seconds, cost = self._spent.get(kind, (0.0, 0.0))
@@ -80,7 +80,7 @@ class LiveStages(Watcher):
         return left / self._workers
 
     def _move(self, stage: Stage, before: str | None, after: str) -> None:
-        counts = self._counts.setdefault(stage.kind.name, {})
+        counts = self._counts.setdefault(stage.kind, {})
         if before is not None:
             counts[before] -= 1
         counts[after] = counts.get(after, 0) + 1
@@ -106,7 +106,7 @@ def duration(seconds: float) -> str:
     return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
 
 
-def tally_document(ran: Ran) -> dict[str, Any]:
+def tally_document(ran: StudyRun) -> dict[str, Any]:
     """The counts of a run as JSON values."""
     tally = ran.tally
     return {
@@ -117,17 +117,17 @@ def tally_document(ran: Ran) -> dict[str, Any]:
         "seconds": round(ran.seconds, 1),
         "seconds_by_stage": {kind: round(each, 1) for kind, each in sorted(tally.seconds.items())},
         "failures": [
-            {"stage": each.stage.key, "why": each.sentence, "log": each.log} for each in tally.failures
+            {"stage": each.stage.key, "why": each.message, "log": each.log} for each in tally.failures
         ],
     }
 
 
 def plan_document(planned: Sequence[Planned], store: Store, workers: int) -> dict[str, Any]:
     """What is there, what is to be done, and what it will take."""
-    from remanence.study.forecast import estimate
+    from remanence.study.cost_estimate import estimate_cost
 
     there, todo = store.survey([each.goal for each in planned])
-    expected = estimate(todo, workers)
+    expected = estimate_cost(todo, workers)
     done = {stage.key for stage in there}
     return {
         "studies": [each.study.name for each in planned],
@@ -139,7 +139,7 @@ def plan_document(planned: Sequence[Planned], store: Store, workers: int) -> dic
         "stages": [
             {
                 "key": stage.key,
-                "kind": stage.kind.name,
+                "kind": stage.kind,
                 "title": stage.title,
                 "done": stage.key in done,
                 "seconds": round(expected.seconds.get(stage.key, 0.0), 1),

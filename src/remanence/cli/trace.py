@@ -68,9 +68,9 @@ def trace(
     from remanence.data import load_dataset
     from remanence.models import build_model, parse_options
     from remanence.storage import create, write_trace
+    from remanence.tasks.recipe import couples_examples
     from remanence.training import Recipe, joined
     from remanence.training.posthoc import saved_checkpoints, trace_checkpoints
-    from remanence.tasks.recipe import couples_examples
     from remanence.types import Mechanism
 
     saved = saved_checkpoints(checkpoints)

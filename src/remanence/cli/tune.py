@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from remanence.cli import console
 
 if TYPE_CHECKING:
-    from remanence.trials import Tuning
+    from remanence.experiments import Tuning
 
 app = App(name="tune")
 Flag = Annotated[bool, Parameter(negative="")]
@@ -91,12 +91,12 @@ def tune(
     json:
         Print the outcome as one JSON document.
     """
+    from remanence.experiments import TuneSettings
+    from remanence.experiments import tune as tuned
     from remanence.forgetting import read_forget_set_for
     from remanence.models import parse_options
-    from remanence.report import save_svg, tuning_figure
+    from remanence.report import save_figure, tuning_figure
     from remanence.training import open_run
-    from remanence.trials import TuneSettings
-    from remanence.trials import tune as tuned
     from remanence.unlearning import full_names
 
     fixed = parse_options(option or ()) | ({} if epochs is None else {"epochs": epochs})
@@ -130,7 +130,7 @@ def tune(
             resume=resume,
             progress=tell,
         )
-    save_svg(tuning_figure(found), out / "trials.svg")
+    save_figure(tuning_figure(found), out / "trials.svg")
     _tell(found, json=json)
 
 
@@ -151,7 +151,7 @@ def _ranges(texts: list[str] | tuple[()]) -> dict[str, tuple[float, float]]:
 def _tell(found: Tuning, *, json: bool) -> None:
     from dataclasses import asdict
 
-    from remanence.trials.choice import MARGIN
+    from remanence.experiments.choice import MARGIN
 
     choice = found.choice
     if json:

@@ -91,10 +91,10 @@ def unlearn(
         Print the outcome as one JSON document.
     """
     from remanence.errors import InputError
+    from remanence.experiments import DEFAULT_METRICS, UnlearnSettings, read_choice, unlearn_run
     from remanence.forgetting import read_forget_set_for
     from remanence.models import parse_options
     from remanence.training import joined, open_run
-    from remanence.trials import DEFAULT_METRICS, UnlearnSettings, read_choice, unlearn_run
     from remanence.unlearning import full_names
 
     if method is None and tuned is None:

@@ -6,11 +6,12 @@ from remanence.experiments.durations import (
     TOLERANCE,
     Duration,
     DurationSummary,
+    duration_interval,
     kaplan_meier,
     summarize,
     time_to_unlearn,
 )
-from remanence.experiments.measuring import curve, measure, read_measurements
+from remanence.experiments.measuring import curve, measure, read_curve, read_measurements
 from remanence.experiments.oracles import cached_oracle, oracle_seed, oracle_settings, train_without
 from remanence.experiments.schedule import affordable_steps, every_steps, sampled
 from remanence.experiments.tuning import TuneSettings, Tuning, read_tuning, tune
@@ -34,12 +35,14 @@ __all__ = [
     "affordable_steps",
     "cached_oracle",
     "curve",
+    "duration_interval",
     "every_steps",
     "kaplan_meier",
     "measure",
     "oracle_seed",
     "oracle_settings",
     "read_choice",
+    "read_curve",
     "read_measurements",
     "read_tuning",
     "sampled",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import ttest_1samp
 
 from remanence._version import __version__
 from remanence.errors import InputError, NumericalError
@@ -19,6 +22,8 @@ from remanence.storage import atomic
 
 MARGIN = 0.05
 """A balance within this share of the best counts as equally good."""
+SIGNIFICANCE = 0.05
+"""Level of the paired one-sided t test over seeds; a larger distance that fails it counts as equal too."""
 _KIND, _FORMAT = "tuned choice", 1
 
 
@@ -32,14 +37,22 @@ class Tried:
         steps: when it was measured, increasing, after unlearning began.
         balance: at each of these, 1 minus the mean absolute distance to the oracles over the metrics, averaged over
             seeds. The distance is two-sided: a damaged model, or one that errs more than the oracle, loses too.
+        distances: with each seed, 1 minus the balance on average over the run. Averaging over the run rewards
+            reaching the oracles early.
         diverged: the loss stopped being finite with some seed; then there is no balance.
     """
 
     number: int
     options: Mapping[str, float]
-    steps: tuple[int, ...]
-    balance: tuple[float, ...]
+    steps: tuple[int, ...] = ()
+    balance: tuple[float, ...] = ()
+    distances: tuple[float, ...] = ()
     diverged: bool = False
+
+    @property
+    def distance(self) -> float:
+        """The mean distance over seeds."""
+        return float(np.mean(self.distances)) if self.distances else math.inf
 
     @property
     def best(self) -> float:
@@ -52,7 +65,7 @@ class Tried:
         reached = np.flatnonzero(self._held() >= level)
         return self.steps[reached[0]] if len(reached) else None
 
-    def _held(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def _held(self) -> NDArray[np.float64]:
         values = np.asarray(self.balance, dtype=np.float64)
         if len(values) < STAY:
             return values
@@ -94,19 +107,24 @@ def tried(
 ) -> Tried:
     """The results of a configuration, from its trajectory with each seed and the oracles' levels to compare with."""
     if any(trajectory.diverged is not None for trajectory, _ in trajectories):
-        return Tried(number, dict(options), (), (), diverged=True)
-    balances = [_balance(trajectory, goal) for trajectory, goal in trajectories]
-    mean = np.mean([values for _, values in balances], axis=0)
+        return Tried(number, dict(options), diverged=True)
     # step 0 is the model before unlearning, the same for every configuration
-    return Tried(number, dict(options), tuple(balances[0][0][1:]), tuple(mean[1:].tolist()))
+    balances = np.array([_balance(trajectory, goal)[1:] for trajectory, goal in trajectories])
+    steps = curve(trajectories[0][0].rows, next(iter(trajectories[0][1])))[0][1:]
+    return Tried(
+        number,
+        dict(options),
+        tuple(steps),
+        tuple(balances.mean(axis=0).tolist()),
+        tuple((1 - balances.mean(axis=1)).tolist()),
+    )
 
 
-def _balance(trajectory: Trajectory, goal: Mapping[str, float]) -> tuple[list[int], list[float]]:
-    """At each step, 1 minus the mean absolute distance of the metrics to their goal."""
-    curves = {metric: curve(trajectory.rows, metric) for metric in goal}
-    steps = next(iter(curves.values()))[0]
-    gaps = np.mean([np.abs(np.asarray(values) - goal[metric]) for metric, (_, values) in curves.items()], axis=0)
-    return steps, (1.0 - gaps).tolist()
+def _balance(trajectory: Trajectory, goal: Mapping[str, float]) -> NDArray[np.float64]:
+    """At each evaluation, 1 minus the mean absolute distance of the metrics to their goal."""
+    gaps = [np.abs(np.asarray(curve(trajectory.rows, metric)[1]) - goal[metric]) for metric in goal]
+    balance: NDArray[np.float64] = 1.0 - np.mean(gaps, axis=0)
+    return balance
 
 
 def enough(tried: Sequence[Tried], untouched: float) -> float:
@@ -127,8 +145,33 @@ def fastest_of_the_best(tried: Sequence[Tried], untouched: float) -> tuple[Tried
     level = enough(tried, untouched)
     if level == 0:
         raise NumericalError("Every configuration diverged; search smaller learning rates.")
-    able = [(each, steps) for each in tried if (steps := each.steps_to(level)) is not None]
+    able = [(entry, steps) for entry in tried if (steps := entry.steps_to(level)) is not None]
     return min(able, key=lambda pair: (pair[1], -pair[0].best, pair[0].number))
+
+
+def gentlest_of_the_best(tried: Sequence[Tried]) -> Tried:
+    """The smallest learning rate that is not clearly worse than the best.
+
+    The best has the smallest distance to the oracles on average over seeds. Another is clearly worse when its distance
+    is more than 5 % larger and the difference, paired by seed, is significant. Between equally good rates chance would
+    decide, and so would a rounding error; the smallest disturbs the model least.
+    """
+    able = [entry for entry in tried if not entry.diverged]
+    if not able:
+        rates = [entry.options["learning_rate"] for entry in tried]
+        raise NumericalError(f"Every learning rate of {rates} diverged; try smaller ones.")
+    best = min(able, key=lambda entry: entry.distance)
+    equal = [entry for entry in able if not _clearly_worse(entry, best)]
+    return min(equal, key=lambda entry: entry.options["learning_rate"])
+
+
+def _clearly_worse(entry: Tried, best: Tried) -> bool:
+    if entry.distance <= (1 + MARGIN) * best.distance:
+        return False
+    differences = np.subtract(entry.distances, best.distances)
+    if len(differences) < 2 or np.ptp(differences) == 0:
+        return True
+    return bool(ttest_1samp(differences, 0.0, alternative="greater").pvalue < SIGNIFICANCE)
 
 
 def write_choice(path: Path, choice: TunedChoice) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t
 
 from remanence.errors import InputError
 
@@ -104,9 +105,29 @@ def summarize(durations: Sequence[Duration]) -> DurationSummary:
     values = np.array([duration.value for duration in durations], dtype=np.float64)
     spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
     reached = sum(duration.reached for duration in durations)
-    return DurationSummary(
-        float(values.mean()), spread, reached, len(values), kaplan_meier(durations).median
-    )
+    return DurationSummary(float(values.mean()), spread, reached, len(values), kaplan_meier(durations).median)
+
+
+def duration_interval(
+    durations: Sequence[Duration], *, resolution: float
+) -> tuple[float, float | None] | None:
+    """95 % interval of the mean time to unlearn: Student's t over seeds, and at least `resolution` to each side.
+
+    Another machine rounds differently, which changes a run as another seed would: the spread over seeds covers it.
+
+    Args:
+        durations: one for each seed.
+        resolution: time between two evaluations; no time is known more exactly than that.
+
+    Returns:
+        The ends, the lower not below 0 and the upper None where a seed never reached the oracle; None for one seed.
+    """
+    if len(durations) < 2:
+        return None
+    values = np.array([duration.value for duration in durations], dtype=np.float64)
+    error = float(t.ppf(0.975, len(values) - 1)) * float(values.std(ddof=1)) / np.sqrt(len(values))
+    half, mean = max(float(error), resolution), float(values.mean())
+    return max(0.0, mean - half), mean + half if all(d.reached for d in durations) else None
 
 
 def kaplan_meier(durations: Sequence[Duration]) -> Survival:

@@ -34,6 +34,11 @@ def read_measurements(folder: Folder) -> list[Measurement]:
     return [Measurement(**row) for row in folder.rows("measurements")]
 
 
+def read_curve(folder: Folder, metric: str) -> tuple[list[int], list[float]]:
+    """Steps and values of one metric in an artifact."""
+    return curve(read_measurements(folder), metric)
+
+
 def curve(rows: Iterable[Measurement], metric: str) -> tuple[list[int], list[float]]:
     """Steps and values of one metric."""
     chosen = [row for row in rows if row.metric == metric]

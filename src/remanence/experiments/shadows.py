@@ -59,7 +59,11 @@ class Shadow(Stage):
     def compute(self, draft: Draft, read: Read) -> None:
         """Make the shadow; write who was trained on, and the signal of every example of the forget set."""
         inside, signal = make_shadow(
-            self.task(), self.split(), self.index, seed=self.seed, unlearn=self._unlearn if self.steps else None
+            self.task(),
+            self.split(),
+            self.index,
+            seed=self.seed,
+            unlearn=self._unlearn if self.steps else None,
         )
         draft.tensors("shadow", {"member": inside, "signal": signal})
 

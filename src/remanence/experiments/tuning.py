@@ -14,7 +14,7 @@ import numpy as np
 
 from remanence.audit import metrics_named
 from remanence.data import Split
-from remanence.errors import InputError, NumericalError, UnknownNameError
+from remanence.errors import InputError, UnknownNameError
 from remanence.experiments.choice import (
     Tried,
     TunedChoice,
@@ -24,15 +24,15 @@ from remanence.experiments.choice import (
     tried,
     write_choice,
 )
-from remanence.experiments.measuring import measure, read_measurements
+from remanence.experiments.measuring import measure
 from remanence.experiments.oracles import cached_oracle, oracle_seed
 from remanence.experiments.schedule import affordable_steps, sampled
 from remanence.experiments.search import Search
 from remanence.experiments.unlearn import split_to_unlearn
-from remanence.experiments.unlearning_loop import Evaluations, Trajectory, unlearn_and_measure
+from remanence.experiments.unlearning_loop import Evaluations, read_trajectory, unlearn_and_measure
 from remanence.forgetting import random_set
 from remanence.stages import Read, Stage, Store, run_stages
-from remanence.storage import SEAL, Draft, Folder, open_folder, seal_in_place
+from remanence.storage import SEAL, Draft, open_folder, seal_in_place
 from remanence.storage.lock import exclusive
 from remanence.training import Run, RunReference
 from remanence.training.train_run import UNFINISHED, claim
@@ -154,12 +154,6 @@ def watched_split(split: Split, sample: int | None, seed: int) -> Split:
     return split if sample is None else sampled(split, sample, seed)
 
 
-def read_trajectory(folder: Folder, document: str) -> Trajectory:
-    """What a stage measured, and whether it diverged."""
-    diverged = folder.document(document)["diverged"]
-    return Trajectory(read_measurements(folder), None if diverged is None else NumericalError(diverged))
-
-
 Progress = Callable[[str, float, float], None]
 """(what is being done, how much of it is done, the total) -> None."""
 
@@ -207,7 +201,7 @@ def read_tuning(path: Path) -> Tuning:
     folder = open_folder(path, "tuning")
     folder.verify()
     configurations = [
-        Tried(**row | {"steps": tuple(row["steps"]), "balance": tuple(row["balance"])})
+        Tried(**row | {name: tuple(row[name]) for name in ("steps", "balance", "distances")})
         for row in folder.rows("trials")
     ]
     return Tuning(path, read_choice(path / "choice.json"), configurations, folder.document("levels"))

@@ -159,7 +159,9 @@ def unlearn_into(
             rows = _unlearn(training, split, run, settings, out, total, until, progress)
         except InputError:
             if fresh:
-                (out / UNFINISHED).unlink(missing_ok=True)  # a run that cannot begin must not block the folder
+                (out / UNFINISHED).unlink(
+                    missing_ok=True
+                )  # a run that cannot begin must not block the folder
             raise
         yield Unlearned(training.model, rows, training.step, config)
         if ranks.first:
@@ -214,9 +216,7 @@ def begin_unlearning(
     return method, training, wanted
 
 
-def describe(
-    run: Run, forget_set: ForgetSet, settings: UnlearnSettings, method: Method
-) -> dict[str, Any]:
+def describe(run: Run, forget_set: ForgetSet, settings: UnlearnSettings, method: Method) -> dict[str, Any]:
     """The table `[unlearning]` of the new run's config.toml."""
     own = {f.name: getattr(method, f.name) for f in fields(method) if f.name != "recipe"}
     return {
@@ -286,9 +286,7 @@ def _unlearn(
     return trajectory.rows
 
 
-def evaluation_steps(
-    training: Training, watched: Split, settings: UnlearnSettings, total: int
-) -> set[int]:
+def evaluation_steps(training: Training, watched: Split, settings: UnlearnSettings, total: int) -> set[int]:
     """The steps to measure after."""
     if settings.at:
         return {0, *(step for step in settings.at if step <= total)}

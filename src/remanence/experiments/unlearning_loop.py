@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from remanence.audit import Context
 from remanence.data import Split
 from remanence.errors import NumericalError
-from remanence.experiments.measuring import NO_CONTEXT, measure
+from remanence.experiments.measuring import NO_CONTEXT, measure, read_measurements
+from remanence.storage import Folder
 from remanence.training import Checkpoints, Training
 from remanence.types import Measurement
 
@@ -107,3 +108,9 @@ def unlearn_and_measure(
     except NumericalError as error:
         return Trajectory(rows, error)
     return Trajectory(rows)
+
+
+def read_trajectory(folder: Folder, document: str) -> Trajectory:
+    """What a stage measured, and the divergence that its document names."""
+    diverged = folder.document(document)["diverged"]
+    return Trajectory(read_measurements(folder), None if diverged is None else NumericalError(diverged))

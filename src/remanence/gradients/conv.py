@@ -29,7 +29,7 @@ class Conv(Rule):
     functions: ClassVar[Functions] = (torch.conv1d, torch.conv2d, torch.conv3d)
     transposed: ClassVar[bool] = False
 
-    def bind(  # noqa: D102
+    def bind(
         self,
         input: Tensor,  # noqa: A002
         weight: Tensor,
@@ -153,7 +153,7 @@ class ConvTranspose(Conv):
     def _is_plane(self, use: Use) -> bool:
         return False
 
-    def bind(  # type: ignore[override] # noqa: D102
+    def bind(  # type: ignore[override]
         self,
         input: Tensor,  # noqa: A002
         weight: Tensor,

@@ -54,7 +54,7 @@ class Scale(Sum):
 
     functions: ClassVar[Functions] = (torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__)
 
-    def contribution(self, use: Use, start: int, stop: int) -> Tensor:  # noqa: D102
+    def contribution(self, use: Use, start: int, stop: int) -> Tensor:
         (role,) = use.sources
         other = use.args["left" if role == "right" else "right"]
         return use.split(use.grad)[start:stop] * use.split(other)[start:stop]
@@ -65,7 +65,7 @@ class Difference(Sum):
 
     functions: ClassVar[Functions] = (torch.sub, Tensor.sub, Tensor.__sub__)
 
-    def contribution(self, use: Use, start: int, stop: int) -> Tensor:  # noqa: D102
+    def contribution(self, use: Use, start: int, stop: int) -> Tensor:
         g = use.split(use.grad)[start:stop]
         return g if "left" in use.sources else -g
 
@@ -75,10 +75,10 @@ class Quotient(Sum):
 
     functions: ClassVar[Functions] = (torch.div, Tensor.div, Tensor.__truediv__)
 
-    def claims(self, use: Use) -> bool:  # noqa: D102
+    def claims(self, use: Use) -> bool:
         return "right" in use.sources and super().claims(use)
 
-    def contribution(self, use: Use, start: int, stop: int) -> Tensor:  # noqa: D102
+    def contribution(self, use: Use, start: int, stop: int) -> Tensor:
         g, x = (use.split(t)[start:stop] for t in (use.grad, use.args["left"]))
         below: Tensor = use.args["right"]
         return -g * x / below.square()
@@ -90,13 +90,13 @@ class PReLU(Rule):
     functions = (torch.prelu,)
     roles = ("weight",)
 
-    def bind(self, input: Tensor, weight: Tensor) -> dict[str, Any]:  # noqa: A002, D102
+    def bind(self, input: Tensor, weight: Tensor) -> dict[str, Any]:  # noqa: A002
         return {"input": input, "weight": weight}
 
-    def claims(self, use: Use) -> bool:  # noqa: D102
+    def claims(self, use: Use) -> bool:
         return use.layout.dim == 0
 
-    def gradients(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:  # noqa: D102
+    def gradients(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:
         x, g = use.split(use.input)[start:stop], use.split(use.grad)[start:stop]
         values = torch.where(x < 0, g * x, 0).reshape(*x.shape[:3], -1).sum((1, 3))
         return {"weight": values if use.shape("weight").numel() > 1 else values.sum(1, keepdim=True)}

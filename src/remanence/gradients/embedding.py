@@ -16,7 +16,7 @@ class Embedding(Rule):
     functions = (torch.embedding,)
     roles = ("weight",)
 
-    def bind(  # noqa: D102
+    def bind(
         self,
         weight: Tensor,
         input: Tensor,  # noqa: A002

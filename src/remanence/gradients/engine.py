@@ -28,6 +28,7 @@ from remanence.gradients.precision import ambient, uncast
 from remanence.gradients.reference import loop_squared_norms, squared_norms_of
 from remanence.gradients.tolerance import Tolerance
 from remanence.gradients.watch import Rehearsal, Script, Watch
+from remanence.machine import require_half
 
 Table = dict[str, Tensor]
 
@@ -84,6 +85,7 @@ class Engine:
         if self.autocast is None and anchor.dtype == torch.float32:
             self.autocast = ambient(self.device.type)
         self.dtype = self.autocast or anchor.dtype
+        require_half("dtype", str(self.dtype).removeprefix("torch."), self.device.type)
         self.too_small = TOO_SMALL_FLOAT16 if self.dtype == torch.float16 else TOO_SMALL
         self.formats = Formats(self.device.type == "cpu" and has_planes(self.model))
 

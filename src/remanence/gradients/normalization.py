@@ -67,13 +67,13 @@ class BatchNorm(Affine):
 
     functions = (torch.batch_norm,)
 
-    def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: D102
+    def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         names = _bound("training", args, kwargs)
         if names["training"]:
             raise InputError(COUPLED_BATCH_NORM.format(where="a call of batch_norm"))
         return names
 
-    def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
+    def normalized(self, args: dict[str, Any]) -> Tensor:
         return torch.batch_norm(**{**args, "weight": None, "bias": None})
 
     def fused(self, use: Use, wiring: Wiring) -> Tensor | None:
@@ -89,10 +89,10 @@ class InstanceNorm(Affine):
 
     functions = (torch.instance_norm,)
 
-    def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # noqa: D102
+    def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return _bound("use_input_stats", args, kwargs)
 
-    def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
+    def normalized(self, args: dict[str, Any]) -> Tensor:
         unscaled = {**args, "weight": None, "bias": None}
         if args["use_input_stats"]:
             unscaled |= {"running_mean": None, "running_var": None}
@@ -104,7 +104,7 @@ class GroupNorm(Affine):
 
     functions = (torch.group_norm,)
 
-    def bind(  # noqa: D102
+    def bind(
         self,
         input: Tensor,  # noqa: A002
         num_groups: int,
@@ -115,7 +115,7 @@ class GroupNorm(Affine):
     ) -> dict[str, Any]:
         return {"input": input, "num_groups": num_groups, "weight": weight, "bias": bias, "eps": eps}
 
-    def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
+    def normalized(self, args: dict[str, Any]) -> Tensor:
         return torch.group_norm(args["input"], args["num_groups"], None, None, args["eps"])
 
     def fused(self, use: Use, wiring: Wiring) -> Tensor | None:
@@ -132,7 +132,7 @@ class LayerNorm(Affine):
     functions = (torch.layer_norm,)
     channels_first = False
 
-    def bind(  # noqa: D102
+    def bind(
         self,
         input: Tensor,  # noqa: A002
         normalized_shape: list[int],
@@ -149,7 +149,7 @@ class LayerNorm(Affine):
             "eps": eps,
         }
 
-    def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
+    def normalized(self, args: dict[str, Any]) -> Tensor:
         return torch.layer_norm(args["input"], args["normalized_shape"], None, None, args["eps"])
 
     def fused(self, use: Use, wiring: Wiring) -> Tensor | None:
@@ -166,7 +166,7 @@ class RMSNorm(Affine):
     channels_first = False
     roles = ("weight",)
 
-    def bind(  # noqa: D102
+    def bind(
         self,
         input: Tensor,  # noqa: A002
         normalized_shape: list[int],
@@ -181,7 +181,7 @@ class RMSNorm(Affine):
             "eps": eps,
         }
 
-    def normalized(self, args: dict[str, Any]) -> Tensor:  # noqa: D102
+    def normalized(self, args: dict[str, Any]) -> Tensor:
         return torch.rms_norm(args["input"], args["normalized_shape"], None, args["eps"])
 
 

@@ -16,7 +16,7 @@ class FixedNormNode(torch.autograd.Function):
     """BatchNorm with running statistics."""
 
     @staticmethod
-    def forward(  # noqa: D102
+    def forward(
         ctx: Any, x: Tensor, anchor: Tensor, use: Use, arrive: Callable[[Use], None], *parameters: Tensor
     ) -> Tensor:
         ctx.use, ctx.arrive = use, arrive
@@ -24,7 +24,7 @@ class FixedNormNode(torch.autograd.Function):
 
     @staticmethod
     @uncast_backward
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # noqa: D102
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         use, args = ctx.use, ctx.use.args
         positions = tuple(range(2, grad.dim()))
         spread = (args["running_var"] + args["eps"]).rsqrt()
@@ -45,7 +45,7 @@ class GroupNormNode(torch.autograd.Function):
     """All examples as one with n times the channels: what the library sums over examples then stays apart."""
 
     @staticmethod
-    def forward(  # noqa: D102
+    def forward(
         ctx: Any, x: Tensor, anchor: Tensor, use: Use, arrive: Callable[[Use], None], *parameters: Tensor
     ) -> Tensor:
         ctx.use, ctx.arrive = use, arrive
@@ -65,7 +65,7 @@ class GroupNormNode(torch.autograd.Function):
 
     @staticmethod
     @uncast_backward
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # noqa: D102
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         use, x, weight = ctx.use, ctx.use.args["input"], ctx.use.args["weight"]
         n, channels = x.shape[:2]
         dx, scale, shift = torch.ops.aten.native_group_norm_backward(
@@ -88,7 +88,7 @@ class LayerNormNode(torch.autograd.Function):
     """The native backward pass gives the input's gradient; each row's sums are one product with 1/σ."""
 
     @staticmethod
-    def forward(  # noqa: D102
+    def forward(
         ctx: Any, x: Tensor, anchor: Tensor, use: Use, arrive: Callable[[Use], None], *parameters: Tensor
     ) -> Tensor:
         ctx.use, ctx.arrive, args = use, arrive, use.args
@@ -99,7 +99,7 @@ class LayerNormNode(torch.autograd.Function):
 
     @staticmethod
     @uncast_backward
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # noqa: D102
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         use, args = ctx.use, ctx.use.args
         x, shape = args["input"], args["weight"].shape
         dx = None

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from remanence.experiments import Tried, Tuning
 from remanence.report.drawing import SERIES, look, new_figure
-from remanence.trials import Tried, Tuning
 
 _WORDS = {"learning_rate": "learning rate", "coefficient": "L1 coefficient"}
 

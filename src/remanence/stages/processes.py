@@ -8,9 +8,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from remanence.errors import InputError
@@ -22,10 +23,10 @@ class _Worker:
     """One process and the stage it computes."""
 
     def __init__(self, root: Path) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = process_context("remanence.study", "remanence.audit", "sklearn.linear_model")
         self.pipe, far_end = context.Pipe()
-        self.process: SpawnProcess = context.Process(
-            target=_serve, args=(far_end, root, os.getpid()), daemon=True
+        self.process: BaseProcess = context.Process(
+            target=_serve, args=(far_end, root, os.getpid(), dict(os.environ)), daemon=True
         )
         self.process.start()
         far_end.close()
@@ -65,7 +66,9 @@ class Processes:
                 idle = _Worker(self._root)
                 self._workers.append(idle)
         idle.stage = stage
-        with contextlib.suppress(ConnectionError):  # it died while idle; `wait` reports it and the stage is retried
+        with contextlib.suppress(
+            ConnectionError
+        ):  # it died while idle; `wait` reports it and the stage is retried
             idle.pipe.send(stage)
 
     def wait(self, seconds: float) -> list[tuple[Stage, StageOutcome]]:
@@ -96,6 +99,18 @@ class Processes:
         ]
 
 
+def process_context(*modules: str) -> ForkServerContext | SpawnContext:
+    """Start processes as copies of one that has loaded these modules: loading torch anew in each takes seconds.
+
+    The modules of the first call count. Platforms without a fork server load everything anew.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(modules))
+    return context
+
+
 @contextlib.contextmanager
 def interrupts_postponed() -> Iterator[None]:
     """Delay Ctrl-C until the block ends: a process interrupted while it starts would print its own traceback.
@@ -117,12 +132,21 @@ def interrupts_postponed() -> Iterator[None]:
                 signal.raise_signal(signal.SIGINT)
 
 
-def set_up_worker(parent: int) -> None:
-    """Use one thread, leave Ctrl-C to the parent, and exit when the parent is gone."""
+def set_up_worker(parent: int, environment: Mapping[str, str] | None = None) -> None:
+    """Use one thread, leave Ctrl-C to the parent, and exit when the parent is gone.
+
+    Args:
+        parent: process id of the parent.
+        environment: variables of the parent; a fork server passes on those of the moment at which it was started.
+    """
+    os.environ.update(environment or {})
     use_one_thread()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def leave_with_parent() -> None:
+        started_by = multiprocessing.parent_process()
+        if started_by is not None:
+            started_by.join()
         while os.getppid() == parent:
             time.sleep(0.2)
         os._exit(1)
@@ -137,9 +161,9 @@ def use_one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def _serve(pipe: Connection, root: Path, parent: int) -> None:
+def _serve(pipe: Connection, root: Path, parent: int, environment: Mapping[str, str]) -> None:
     """A worker's life: receive stages, send outcomes, until told to leave."""
-    set_up_worker(parent)
+    set_up_worker(parent, environment)
     with contextlib.suppress(EOFError, ConnectionError):  # the parent was killed
         while (stage := pipe.recv()) is not None:
             pipe.send(attempt(root, stage))

@@ -183,7 +183,9 @@ def _settle(progress: _Progress, store: Store, stage: Stage, outcome: StageOutco
         progress.succeed(stage, outcome.seconds)
         return False
     if outcome.ending == "full":
-        raise RemanenceError(f"{outcome.message}. Finished work is kept; free some disk space and run it again.")
+        raise RemanenceError(
+            f"{outcome.message}. Finished work is kept; free some disk space and run it again."
+        )
     tries = progress.attempts[stage.key] = progress.attempts.get(stage.key, 0) + 1
     if outcome.ending != "failed" and tries < ATTEMPTS:
         progress.waiting.insert(0, stage)

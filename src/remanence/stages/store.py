@@ -15,9 +15,9 @@ from pathlib import Path
 
 from remanence._version import __version__
 from remanence.errors import RunFolderError
+from remanence.stages.stage import Stage, in_order
 from remanence.storage import SEAL, Folder, atomic, create, open_folder
 from remanence.storage.folder import FORMAT
-from remanence.stages.stage import Stage, in_order
 
 _MARK = "remanence-store.json"
 _LAYOUT = 1
@@ -128,9 +128,7 @@ class Store:
         return atomic.sweep(self.root)
 
     def _digests(self, stage: Stage) -> dict[str, list[str]]:
-        return {
-            name: [self.get(need).digest() for need in needs] for name, needs in stage.inputs.items()
-        }
+        return {name: [self.get(need).digest() for need in needs] for name, needs in stage.inputs.items()}
 
 
 def _layout(mark: Path) -> int:

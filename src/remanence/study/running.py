@@ -1,4 +1,4 @@
-"""Run studies: plan, compute what is missing, say what came of it."""
+"""Run studies: plan, compute the missing stages, read the result."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from remanence.stages import Store, Tally, Watcher, compute_stages
+from remanence.stages.executors import make_executor
 from remanence.storage import Folder
 from remanence.storage.lock import exclusive
 from remanence.study.checking import check
-from remanence.study.executors import make_executor
-from remanence.study.figure_stage import figure_stage
-from remanence.study.scheduler import Tally, Watcher, compute_stages
+from remanence.study.figure_stage import FigureStage, figure_stage
 from remanence.study.settings import Study
-from remanence.study.stages import Stage
-from remanence.study.store import Store
 
 VARIABLE = "REMANENCE_STORE"
 
 
 def store_folder(store: str | Path | None = None) -> Path:
-    """Where artifacts are kept: the folder given, else $REMANENCE_STORE, else a cache folder."""
+    """The folder of the artifacts: the one given, else $REMANENCE_STORE, else a cache folder."""
     if store is not None:
         return Path(store).expanduser()
     if os.environ.get(VARIABLE):
@@ -37,18 +35,18 @@ class Planned:
     """A study and the stage it ends in."""
 
     study: Study
-    goal: Stage
+    goal: FigureStage
 
 
 def plan(study: Study) -> Planned:
-    """Check a study and lay out its stages; nothing is computed."""
+    """Check a study and build its stages; nothing is computed."""
     check(study)
     return Planned(study, figure_stage(study))
 
 
 @dataclass(frozen=True)
-class Ran:
-    """What running some studies came to."""
+class StudyRun:
+    """The counts and the wall time of a run of some studies."""
 
     tally: Tally
     seconds: float
@@ -62,21 +60,21 @@ def run_planned(
     workers: int = 1,
     address: str | None = None,
     watcher: Watcher | None = None,
-) -> Ran:
-    """Compute what is missing of some studies, their common stages once."""
+) -> StudyRun:
+    """Compute the missing stages of some studies, common ones once."""
     started = time.perf_counter()
-    made = make_executor(executor, store.root, workers=workers, address=address)
+    chosen = make_executor(executor, store.root, workers=workers, address=address)
     store.claim()
-    sentence = f"Another study is running in {store.root}; wait for it, or use another --store."
-    with exclusive(store.root / ".lock", sentence):
+    refusal = f"Another study is running in {store.root}; wait for it, or use another store."
+    with exclusive(store.root / ".lock", refusal):
         store.sweep()
-        goals = [each.goal for each in planned]
-        tally = compute_stages(goals, store, made, watcher)
-    return Ran(tally, time.perf_counter() - started)
+        goals = [study.goal for study in planned]
+        tally = compute_stages(goals, store, chosen, watcher)
+    return StudyRun(tally, time.perf_counter() - started)
 
 
 def result_of(planned: Planned, store: Store) -> tuple[Folder, dict[str, Any]] | None:
-    """A study's finished figure and its document; none when it has not been computed."""
+    """A study's finished figure and its document; None when it has not been computed."""
     if not store.path(planned.goal).exists():
         return None
     folder = store.get(planned.goal)

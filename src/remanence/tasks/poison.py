@@ -51,7 +51,9 @@ def draw_poison(examples: Examples, ids: Ids, *, variance: float = VARIANCE, see
     """Noise for these examples: each one's depends on the seed and its id alone, not on who else is chosen."""
     shape = examples.input_shape
     examples.positions(ids)
-    drawn = [torch.randn(shape, generator=generator(seed, "poison", str(example))) for example in ids.tolist()]
+    drawn = [
+        torch.randn(shape, generator=generator(seed, "poison", str(example))) for example in ids.tolist()
+    ]
     noise = torch.stack(drawn) if drawn else torch.zeros((0, *shape))
     return Poison(ids, noise.mul_(variance**0.5), variance)
 

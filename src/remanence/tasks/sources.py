@@ -100,7 +100,9 @@ class TaskSource:
 
     def with_data(self, train: Examples, test: Examples) -> Task:
         """The task with data that are already in memory."""
-        return Task(lambda: build_model(self.model.name, train, **self.model.options), train, test, self.recipe)
+        return Task(
+            lambda: build_model(self.model.name, train, **self.model.options), train, test, self.recipe
+        )
 
 
 @lru_cache(maxsize=2)

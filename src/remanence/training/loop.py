@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from remanence.data import Examples
 from remanence.errors import NumericalError
+from remanence.machine import require_half
+from remanence.tasks import Recipe, derive_seed, generator
 from remanence.training.objective import Objective, Stream, Term, over
-from remanence.tasks.randomness import derive_seed, generator
 from remanence.training.ranks import ALONE, Ranks
-from remanence.tasks.recipe import Recipe
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -52,6 +52,7 @@ class Training:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.device = next(iter(self.parameters.values())).device
+        require_half("precision", recipe.precision, self.device.type)
         self.optimizer = torch.optim.SGD(
             self.parameters.values(),
             lr=recipe.learning_rate,

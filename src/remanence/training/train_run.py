@@ -177,7 +177,9 @@ def train_run(
             _train(settings, out, ranks, progress)
         except InputError:
             if fresh:
-                (out / UNFINISHED).unlink(missing_ok=True)  # a run that cannot begin must not block the folder
+                (out / UNFINISHED).unlink(
+                    missing_ok=True
+                )  # a run that cannot begin must not block the folder
             raise
     ranks.wait()
     return open_folder(out, "training")
@@ -193,7 +195,9 @@ def _train(settings: RunSettings, out: Path, ranks: Ranks, progress: Progress) -
     checkpoints = Checkpoints(out / "checkpoints", keep_all=settings.keep_checkpoints)
     rows = checkpoints.restore(training)
     every = settings.checkpoint_every or training.steps_per_epoch
-    recording = Recording(settings.record, settings.placement, settings.sigma, out) if settings.record else None
+    recording = (
+        Recording(settings.record, settings.placement, settings.sigma, out) if settings.record else None
+    )
 
     def after_step(step: int) -> None:
         if step % training.steps_per_epoch == 0:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from remanence.errors import RemanenceError, RunFolderError
+from remanence.stages.stage import in_order
+from remanence.stages.timings import Timings
 from remanence.storage import SEAL, Folder, open_folder
 from remanence.storage.lock import is_held
 from remanence.study.catalog import load_study, presets_of, shipped
-from remanence.study.ledger import Ledger
 from remanence.study.running import Planned, plan
-from remanence.study.stages import in_order
 
 _FIGURE = "figure"
 
@@ -83,7 +83,7 @@ class Studies:
     def all(self) -> list[Seen]:
         """Every study of which something is there, as far as it can be told: its data must be here too."""
         there = self.there()
-        entries = Ledger(self.root).entries()
+        entries = Timings(self.root).read()
         found = [self._planned(each, there, entries) for each in _plans()]
         known = {each.key for each in found}
         others = [self._other(key) for key in sorted(there) if _is_figure(key) and key not in known]
@@ -114,7 +114,7 @@ class Studies:
     def _planned(self, planned: Planned, there: set[str], entries: dict[str, Any]) -> Seen:
         kinds: dict[str, list[str]] = {}
         for stage in in_order([planned.goal]):
-            kinds.setdefault(stage.kind.name, []).append(stage.key)
+            kinds.setdefault(stage.kind, []).append(stage.key)
         stages = tuple(
             Progress(
                 kind,

@@ -1,14 +1,7 @@
 """Stages on real worker processes."""
 
 import errno
-import os
-import random
 import shutil
-import signal
-import subprocess
-import sys
-import textwrap
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,14 +23,6 @@ def _add(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> N
     )
 
 
-def _die_once(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
-    mark = Path(params["mark"])
-    if not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    draft.document("value", {"value": 1})
-
-
 def _fail(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
     raise RemanenceError("this stage cannot work")
 
@@ -50,26 +35,11 @@ def _fail_once(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]
     draft.document("value", {"value": 1})
 
 
-def _die(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def _fill(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def _slow(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
-    time.sleep(0.15)
-    _add(draft, params, inputs)
-
-
-def _sleep(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
-    time.sleep(60)
-
-
 ADD = StageKind("add", 1, _add)
-SLEEP = StageKind("sleep", 1, _sleep)
-SLOW = StageKind("slow", 1, _slow)
 
 
 def chain(value: int) -> tuple[Stage, Stage, Stage]:
@@ -96,11 +66,6 @@ class _Elsewhere:
 
     def close(self, *, abandon: bool) -> None:
         pass
-
-
-def slow_graph() -> list[Stage]:
-    first = [Stage(SLOW, {"value": i}) for i in range(6)]
-    return [*first, Stage(SLOW, {"value": 100}, tuple(first))]
 
 
 def test_the_key_is_the_question() -> None:
@@ -137,37 +102,6 @@ def test_an_artifact_made_from_other_inputs_is_made_again(tmp_path: Path) -> Non
     assert [stage.key for stage in todo] == [two.key, three.key]
 
 
-def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
-    stage = Stage(StageKind("mortal", 1, _die_once), {"mark": str(tmp_path / "mark")})
-    store = Store(tmp_path / "store")
-    run_stages([stage], store, workers=1)
-    assert store.get(stage).document("value")["value"] == 1
-    assert store.sweep() == 0, "what the killed worker left must have been swept"
-
-
-def test_a_worker_killed_after_it_was_asked_is_heard_of_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It dies between the question and the look at who is alive; its stage must not be lost with it."""
-    executor, stage = Processes(tmp_path, 1), Stage(SLEEP, {})
-    executor.start(stage)
-    (worker,) = executor._workers
-    ask = worker.finish
-
-    def ask_and_kill() -> tuple[Stage, Outcome] | None:
-        answer = ask()
-        worker.process.kill()
-        worker.process.join()
-        return answer
-
-    monkeypatch.setattr(worker, "finish", ask_and_kill)
-    assert executor.wait(0.0) == []
-    monkeypatch.undo()
-    ((ended, outcome),) = executor.wait(30.0)
-    assert (ended.key, outcome.ending) == (stage.key, "killed")
-    executor.close(abandon=True)
-
-
 def test_a_failing_stage_says_why_and_keeps_what_was_done(tmp_path: Path) -> None:
     store, good = Store(tmp_path), Stage(ADD, {"value": 1})
     bad = Stage(StageKind("bad", 1, _fail), {}, (good,))
@@ -180,15 +114,6 @@ def test_a_failing_stage_says_why_and_keeps_what_was_done(tmp_path: Path) -> Non
     assert store.holds(aside), "what does not depend on it goes on"
     with pytest.raises(RemanenceError, match="cannot work"):
         run_stages([after], store, workers=1)
-
-
-def test_a_stage_that_always_kills_its_worker_is_given_up(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    deadly, harmless = Stage(StageKind("deadly", 1, _die), {}), Stage(ADD, {"value": 3})
-    tally = compute_stages([deadly, harmless], store, Processes(store.root, 2))
-    assert tally.computed == 1
-    assert "killed" in tally.failures[0].sentence
-    assert "tried 3 times" in tally.failures[0].sentence
 
 
 def test_a_full_disk_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
@@ -260,31 +185,3 @@ def test_the_ledger_says_where_a_stage_was_computed(tmp_path: Path) -> None:
     ledger.note(two, 1.0)
     assert ledger.entries()[one.key].machine == "a machine of the cluster"
     assert ledger.entries()[two.key].machine == machine() == attempt(tmp_path, two).machine
-
-
-def test_kills_at_random_moments_change_nothing(tmp_path: Path) -> None:
-    """SIGKILL the whole run again and again; the artifacts are those of an undisturbed one."""
-    quiet = Store(tmp_path / "quiet")
-    run_stages(slow_graph(), quiet, workers=2)
-    code = textwrap.dedent(f"""
-        import sys
-        from pathlib import Path
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        import test_stages as here
-        from remanence.study import Store, run_stages
-        if __name__ == "__main__":
-            run_stages(here.slow_graph(), Store(Path({str(tmp_path / "noisy")!r})), workers=2)
-    """)
-    script = tmp_path / "run.py"
-    script.write_text(code)
-    rng = random.Random(0)
-    for _ in range(3):
-        with subprocess.Popen([sys.executable, str(script)], start_new_session=True) as run:
-            time.sleep(rng.uniform(2.0, 6.0))
-            run.kill()
-    time.sleep(1.5)  # orphaned workers notice within half a second
-    noisy = Store(tmp_path / "noisy")
-    noisy.sweep()
-    run_stages(slow_graph(), noisy, workers=2)
-    for stage in in_order(slow_graph()):
-        assert noisy.get(stage).digest() == quiet.get(stage).digest()

@@ -33,19 +33,23 @@ def test_ctrl_c_waits_until_a_process_is_started(threads: int) -> None:
 
 
 def test_a_worker_leaves_with_its_parent() -> None:
-    worker = "import os, sys, time; from remanence.trials.workers import settle; settle(os.getppid()); time.sleep(60)"
-    parent = (
-        "import subprocess, sys, time\n"
-        f"child = subprocess.Popen([sys.executable, '-c', {worker!r}])\n"
-        "print(child.pid, flush=True); time.sleep(8)"
+    worker = (
+        "import sys, time; from remanence.trials.workers import settle; settle(int(sys.argv[1]))\n"
+        "print('settled', flush=True); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as started:
-        assert started.stdout is not None
-        child = int(started.stdout.readline())
-    deadline = time.time() + 60
-    while _lives(child) and time.time() < deadline:
-        time.sleep(0.1)
-    assert not _lives(child)
+    parent = (
+        "import os, subprocess, sys\n"
+        f"command = [sys.executable, '-c', {worker!r}, str(os.getpid())]\n"
+        "child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)\n"
+        "print(child.stdout.readline().strip(), child.pid, flush=True); os._exit(0)"
+    )
+    done = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True)
+    word, child = done.stdout.split()
+    assert word == "settled"
+    deadline = time.time() + 30
+    while _lives(int(child)) and time.time() < deadline:
+        time.sleep(0.02)
+    assert not _lives(int(child))
 
 
 def _lives(pid: int) -> bool:
