@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -107,36 +108,36 @@ def unlearn_run(
     """
     if settings.method == "retrain":
         return _retrain(run, forget_set, settings, out, resume, ranks, progress)
-
-    def seal(unlearned: Unlearned) -> None:
-        if ranks.first:
-            seal_unlearned(run, unlearned, out)
-
-    unlearn_into(out, run, forget_set, settings, seal, resume=resume, ranks=ranks, progress=progress)
+    with unlearn_into(
+        out, run, forget_set, settings, resume=resume, ranks=ranks, progress=progress
+    ) as unlearned:
+        if unlearned is not None and ranks.first:
+            seal_in_place(out, "training", write_unlearned(Draft(out), run, unlearned))
     return open_run(out)
 
 
+@contextmanager
 def unlearn_into(
     out: Path,
     run: Run,
     forget_set: ForgetSet,
     settings: UnlearnSettings,
-    finish: Callable[[Unlearned], None],
     *,
     resume: bool = False,
     ranks: Ranks = ALONE,
     progress: Progress = lambda done, total: None,
     until: Until = lambda rows: False,
     facts: Mapping[str, Any] | None = None,
-) -> None:
-    """Unlearn in a folder, under its lock, and hand the result to `finish`, which seals it.
+) -> Iterator[Unlearned | None]:
+    """Unlearn in a folder, under its lock; the block of the `with` statement writes and seals the new run.
+
+    Gives None when the folder was sealed already.
 
     Args:
         out: folder of the new run.
         run: the run to unlearn from.
         forget_set: the examples to unlearn.
         settings: how.
-        finish: writes and seals the new run; not called when it is sealed already.
         resume: continue an unfinished one.
         ranks: the processes that share the work.
         progress: called with the steps taken and the total.
@@ -150,27 +151,23 @@ def unlearn_into(
     config = asdict(run.settings) | {"unlearning": description}
     fresh = ranks.first and claim(config, out, resume)
     ranks.wait()
-    if not (out / SEAL).exists():
-        with exclusive(out / f".lock-{ranks.rank}", f"Another process is unlearning in {out}; wait for it."):
-            try:
-                rows = _unlearn(training, split, run, settings, out, total, until, progress)
-            except InputError:
-                if fresh:
-                    (out / UNFINISHED).unlink(
-                        missing_ok=True
-                    )  # a run that cannot begin must not block the folder
-                raise
-            finish(Unlearned(training.model, rows, training.step, config))
-        ranks.wait()
-
-
-def seal_unlearned(run: Run, unlearned: Unlearned, out: Path, further_files: Sequence[str] = ()) -> None:
-    """Write and seal the new run, with files that are in its folder already."""
-    draft = Draft(out)
-    files = write_unlearned(draft, run, unlearned)
-    seal_in_place(out, "training", [*files, *further_files])
-    shutil.rmtree(out / "checkpoints", ignore_errors=True)
-    (out / UNFINISHED).unlink(missing_ok=True)
+    if (out / SEAL).exists():
+        yield None
+        return
+    with exclusive(out / f".lock-{ranks.rank}", f"Another process is unlearning in {out}; wait for it."):
+        try:
+            rows = _unlearn(training, split, run, settings, out, total, until, progress)
+        except InputError:
+            if fresh:
+                (out / UNFINISHED).unlink(
+                    missing_ok=True
+                )  # a run that cannot begin must not block the folder
+            raise
+        yield Unlearned(training.model, rows, training.step, config)
+        if ranks.first:
+            shutil.rmtree(out / "checkpoints", ignore_errors=True)
+            (out / UNFINISHED).unlink(missing_ok=True)
+    ranks.wait()
 
 
 def write_unlearned(draft: Draft, run: Run, unlearned: Unlearned) -> list[str]:

@@ -1,7 +1,6 @@
-"""Who goes: forget sets."""
+"""Forget sets: select them, write them and read them."""
 
-from remanence.forgetting.choosing import WAYS, Wishes, choose
-from remanence.forgetting.files import (
+from remanence.forgetting.forget_set_files import (
     ids_from_file,
     read_forget_set,
     read_forget_set_for,
@@ -9,11 +8,12 @@ from remanence.forgetting.files import (
     write_forget_sets,
 )
 from remanence.forgetting.selection import BAND_NAMES, bands, easiest, hardest, of_class, of_user, random_set
+from remanence.forgetting.selection_rules import SELECTION_RULES, SelectionOptions, choose
 
 __all__ = [
     "BAND_NAMES",
-    "WAYS",
-    "Wishes",
+    "SELECTION_RULES",
+    "SelectionOptions",
     "bands",
     "choose",
     "easiest",

@@ -1,4 +1,4 @@
-"""Forget sets chosen by score, by chance, by class or by person."""
+"""Forget sets by score, at random, by class or by user."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ BAND_NAMES = ("lowest", "lower quartile", "median", "upper quartile", "highest")
 
 
 def bands(scores: Scores, size: int) -> tuple[ForgetSet, ...]:
-    """Five forget sets of rising difficulty: the lowest scores, around each quartile, the highest.
+    """Five forget sets of increasing difficulty: the lowest scores, around each quartile, the highest.
 
-    Ties are broken by the order of the ids, so the same scores always give the same sets. Up to a sixth of
-    the examples the sets are disjoint; above that neighbours overlap.
+    Ties are broken by the order of the ids, so the same scores always give the same sets. Sets of up to a sixth of the
+    examples are disjoint; larger ones overlap with their neighbours.
     """
     n = len(scores.ids)
     if not 1 <= size <= n // 5:
         raise InputError(f"`size` must be between 1 and {n // 5}, a fifth of the {n} examples; got {size}.")
-    order = _rising(scores)
+    order = _increasing(scores)
     starts = [0, *(round(n * quarter / 4) - size // 2 for quarter in (1, 2, 3)), n - size]
     return tuple(
         ForgetSet(name, scores.ids[order[start : start + size]], f"{size} examples, {name} {scores.name}")
@@ -34,20 +34,19 @@ def bands(scores: Scores, size: int) -> tuple[ForgetSet, ...]:
 def hardest(scores: Scores, size: int) -> ForgetSet:
     """The examples with the highest scores, hardest first."""
     _check_size(size, len(scores.ids))
-    chosen = scores.ids[_rising(scores)[::-1][:size]]
+    chosen = scores.ids[_increasing(scores)[::-1][:size]]
     return ForgetSet("hardest", chosen, f"{size} examples with the highest {scores.name}")
 
 
 def easiest(scores: Scores, size: int) -> ForgetSet:
     """The examples with the lowest scores, easiest first."""
     _check_size(size, len(scores.ids))
-    chosen = scores.ids[_rising(scores)[:size]]
+    chosen = scores.ids[_increasing(scores)[:size]]
     return ForgetSet("easiest", chosen, f"{size} examples with the lowest {scores.name}")
 
 
 def random_set(ids: Ids, size: int, seed: int) -> ForgetSet:
-    """A forget set drawn at random."""
-    _check_size(size, len(ids))
+        _check_size(size, len(ids))
     chosen = np.sort(np.random.default_rng(seed).choice(len(ids), size, replace=False))
     return ForgetSet("random", ids[chosen], f"{size} examples drawn with seed {seed}")
 
@@ -67,14 +66,14 @@ def of_class(examples: Examples, class_name: str, size: int | None = None, seed:
 
 
 def of_user(ids: Ids, users: Sequence[str], user: str) -> ForgetSet:
-    """Every example of one person; `users` says whose each id is."""
-    chosen = ids[np.array([each == user for each in users], dtype=np.bool_)]
+    """All examples of one user; `users` has the user of each id."""
+    chosen = ids[np.array([owner == user for owner in users], dtype=np.bool_)]
     if len(chosen) == 0:
         raise UnknownNameError("user", user, set(users))
     return ForgetSet(f"user {user}", chosen, f"all {len(chosen)} examples of user {user}")
 
 
-def _rising(scores: Scores) -> NDArray[np.int64]:
+def _increasing(scores: Scores) -> NDArray[np.int64]:
     return np.lexsort((scores.ids, scores.values))
 
 

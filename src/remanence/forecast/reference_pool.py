@@ -1,7 +1,7 @@
-"""What models that never saw an example say of it: a pool trained once, for any request that may come later.
+"""A pool of reference models, trained once, that replaces retraining for every later request.
 
-Each model of the pool leaves out a part of the training data. For a forget set S nobody has to retrain: the mean, over
-the examples of S and the models that left them out, is what a model never trained on S would say of S.
+Each model leaves out a part of the training data. For a forget set S, the mean over the examples of S and the models
+that left them out estimates the outputs of a model never trained on S.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from remanence.types import Ids, positions_of
 
 Floats = NDArray[np.float64]
 _KNOWN_SHARE = 0.05
-"""How far beyond the largest share of a class that a model left out the pool is still believed."""
+"""How far the pool may be extrapolated beyond the largest share of a class that a model left out."""
 _RIDGE = 1.0
-"""Prior weight, in models, of "the share of the class makes no difference": a line through few points is shaky."""
+"""Weight of the common slope, in models: the slope through a few points of one example is unreliable."""
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What a model never trained on a set would show of it.
+    """The expected metrics of a model never trained on a set.
 
     Args:
         mia: share of the set that the membership attack calls never trained on.
-        mia_spread: standard deviation of that share from one such model to the next.
+        mia_spread: standard deviation of that share between such models.
         log_odds: mean log-odds of the true class on the set, minus that on the test set.
-        log_odds_spread: its standard deviation from one such model to the next.
-        beyond: why the pool may not know; empty where it does.
+        log_odds_spread: its standard deviation between such models.
+        beyond: in which respects the set is outside the range of the pool.
     """
 
     mia: float
@@ -45,14 +45,14 @@ class Expectation:
 
 @dataclass(frozen=True, eq=False)
 class ReferencePool:
-    """M models, each trained without a part of the data, and what they say of the examples they left out.
+    """M models, each trained without a part of the data, and their outputs on the examples that they left out.
 
     Args:
         ids: the n examples.
         labels: [n] their classes.
-        left_out: [M, n] which model left out which.
-        log_odds: [M, n] of the true class, minus the model's mean on the test set; read where left out.
-        calls: [M, n] how far the model's membership attacker calls the example never trained on, 0 to 1.
+        left_out: [M, n] which model left out which example.
+        log_odds: [M, n] of the true class, minus the mean of the model on the test set; valid where left out.
+        calls: [M, n] how strongly the membership attacker calls the example never trained on, 0 to 1.
     """
 
     ids: Ids
@@ -66,12 +66,12 @@ class ReferencePool:
         for name in ("left_out", "log_odds", "calls"):
             if getattr(self, name).shape != shape:
                 raise InputError(f"`{name}` must be {shape}; got {getattr(self, name).shape}.")
-        alone = int((self.left_out.sum(axis=0) < 2).sum())
-        if alone:
-            raise InputError(f"Every example must be left out by at least two models; {alone} are not.")
+        uncovered = int((self.left_out.sum(axis=0) < 2).sum())
+        if uncovered:
+            raise InputError(f"Every example must be left out by at least two models; {uncovered} are not.")
 
     def without(self, ids: Ids) -> ReferencePool:
-        """The same pool, knowing nothing of these examples; what it knows of the others was learned with them."""
+        """The pool without the outputs on these examples; its models were still trained on them."""
         keep = ~np.isin(self.ids, ids)
         return ReferencePool(
             self.ids[keep],
@@ -82,10 +82,10 @@ class ReferencePool:
         )
 
     def expect(self, ids: Ids) -> Expectation:
-        """What a model never trained on these examples would show of them.
+        """The expected metrics of a model never trained on these examples.
 
-        Where much of a class goes, its last members lose their like: each example's answer is read off a straight line
-        in ln(share of its class that stays), fitted to the models that left it out.
+        They depend on how much of a class is removed. For each example, a straight line in ln(share of its class that
+        stays) is fitted to the models that left it out, and evaluated at the share that stays here.
         """
         rows = positions_of(ids, self.ids, what="the calibration")
         shares = self._shares(rows)
@@ -101,7 +101,7 @@ class ReferencePool:
 
     @cached_property
     def class_sizes(self) -> NDArray[np.int64]:
-        """Training examples by class."""
+        """Number of training examples by class."""
         return np.bincount(self.labels)
 
     @cached_property
@@ -131,7 +131,7 @@ class ReferencePool:
         return math.sqrt(between + within / size)
 
     def _shares(self, rows: NDArray[np.int64]) -> Floats:
-        """ln of the share of each row's class that would stay if all the rows went."""
+        """ln of the share of each row's class that stays when all the rows are removed."""
         gone = np.bincount(self.labels[rows], minlength=len(self.class_sizes))
         sizes = np.maximum(self.class_sizes, 1)
         logs: Floats = np.log(np.maximum(sizes - gone, 0.5) / sizes)[self.labels[rows]]
@@ -139,18 +139,18 @@ class ReferencePool:
 
     def _beyond(self, rows: NDArray[np.int64], stays: Floats) -> tuple[str, ...]:
         known = 1 - math.exp(float(self._stays.min()))
-        asked = 1 - math.exp(float(stays.min()))
-        if asked <= known + _KNOWN_SHARE:
+        removed = 1 - math.exp(float(stays.min()))
+        if removed <= known + _KNOWN_SHARE:
             return ()
         return (
-            f"it takes {asked:.0%} of a class; the reference models were trained without at most {known:.0%} of one",
+            f"it removes {removed:.0%} of a class; the reference models were trained without at most {known:.0%} of one",
         )
 
 
 def _lines(values: Floats, stays: Floats, left_out: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
-    """Each example's line in ln(share that stays): centre, value there, slope; over the models that left it out.
+    """The line of each example in ln(share that stays), over the models that left it out: centre, value there, slope.
 
-    Slopes are those of the example's own points, drawn to the slope of all the examples where its points say little.
+    The slope of an example is shrunk towards the common slope of all examples when its points vary little.
     """
     weight = left_out.astype(np.float64)
     count = weight.sum(axis=0)
@@ -165,21 +165,21 @@ def _lines(values: Floats, stays: Floats, left_out: NDArray[np.bool_]) -> tuple[
 
 def _at(line: tuple[Floats, Floats, Floats], rows: NDArray[np.int64], stays: Floats) -> Floats:
     centre, level, slope = (part[rows] for part in line)
-    found: Floats = level + slope * (stays - centre)
-    return found
+    values: Floats = level + slope * (stays - centre)
+    return values
 
 
 def _variances(
     values: Floats, stays: Floats, left_out: NDArray[np.bool_], line: tuple[Floats, Floats, Floats]
 ) -> tuple[float, float]:
-    """Variance of a model's own shift, common to all examples, and of the rest, each example's own."""
+    """Variance of the shift of a model, common to all examples, and of the rest, independent between examples."""
     centre, level, slope = line
     count = left_out.sum(axis=0)
     residual = np.where(left_out, values - (level + slope * (stays - centre)), 0.0)
-    residual *= np.sqrt(count / (count - 1))  # the mean of each example's few models has taken its part
-    seen = left_out.sum(axis=1)
-    shift = residual.sum(axis=1) / np.maximum(seen, 1)
+    residual *= np.sqrt(count / (count - 1))  # degrees of freedom: the mean was estimated from the same models
+    sizes = left_out.sum(axis=1)
+    shift = residual.sum(axis=1) / np.maximum(sizes, 1)
     total = float((residual**2).sum() / left_out.sum())
-    noise = total / np.maximum(seen, 1)
+    noise = total / np.maximum(sizes, 1)
     between = max(0.0, float((shift**2 - noise).mean()))
     return between, max(0.0, total - between)

@@ -1,4 +1,4 @@
-"""Forget sets that span the range of difficulty, to learn from how long unlearning takes."""
+"""Forget sets from easy to hard, to measure how long unlearning takes."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ Rows = NDArray[np.int64]
 _LARGE = ("band", "mixture", "random", "hard", "band", "mixture", "class", "band")
 _SMALL = ("hard", "band", "mixture", "hard", "random")
 _NEAR = 2
-"""A band's members are drawn from this many times its size of neighbours."""
+"""A band is drawn from this many times its size of neighbours in difficulty."""
 _HARD = 3
+"""A hard set is drawn from this many times its size of the hardest examples."""
 
 
-def calibration_sets(
+def draw_calibration_sets(
     losses: Scores, labels: NDArray[np.int64], *, count: int, sizes: tuple[int, int], seed: int
 ) -> list[ForgetSet]:
-    """Sets of these sizes: bands at random quantiles, hard ones, chance, mixtures of easy and hard, single classes."""
+    """Sets of random sizes between the two given ones, which take turns in the kinds of `DRAWS`."""
     _check(sizes, len(losses.ids))
     rng = np.random.default_rng((seed, *sizes))
     order = np.argsort(losses.values, kind="stable").astype(np.int64)
     kinds = _LARGE if sizes[0] >= SMALL else _SMALL
-    made = []
+    sets = []
     for number in range(count):
         kind = kinds[number % len(kinds)]
         size = round(float(np.exp(rng.uniform(*np.log(sizes)))))
         rows = DRAWS[kind](rng, order, labels, size)
-        made.append(ForgetSet(f"{kind} {number}", losses.ids[rows], f"{len(rows)} for calibration"))
-    return made
+        sets.append(ForgetSet(f"{kind} {number}", losses.ids[rows], f"{len(rows)} for calibration"))
+    return sets
 
 
 def _check(sizes: tuple[int, int], n: int) -> None:
     if not 1 <= sizes[0] <= sizes[1] <= n // 4:
         raise InputError(
-            f"`sizes` of calibration sets must rise and lie between 1 and a quarter of the {n} examples; got {sizes}."
+            f"`sizes` must be two increasing numbers between 1 and a quarter of the {n} examples; got {sizes}."
         )
 
 
@@ -76,4 +77,4 @@ DRAWS: Mapping[str, Callable[[np.random.Generator, Rows, Rows, int], Rows]] = {
     "mixture": _mixture,
     "class": _class,
 }
-"""(generator, rows from easy to hard, classes, size) -> the rows of a set, by kind."""
+"""(generator, rows from easy to hard, labels, size) -> the rows of a set, by kind."""
