@@ -44,7 +44,7 @@ def calibrate(
     k = A ln(B P + C), is fitted to the steps that it took. Costs somewhat more than training the run `--models` times.
     Killed, the same command goes on. Leaves RUN/calibration.
 
-    Example:
+    For example:
 
     `remanence calibrate run`
 

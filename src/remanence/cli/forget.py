@@ -46,7 +46,7 @@ def forget(
     and goes on up to a budget when it does not. NEW is an ordinary run without the examples, with a ledger of all
     requests so far and evidence.html and evidence.json. Killed at any moment, the same command goes on.
 
-    Example:
+    For example:
 
     `remanence forget run --ids request.csv --out run2 --key key.pem`
 

@@ -26,7 +26,7 @@ def plan(
     How hard the examples are, steps and minutes to unlearn them with an interval, the cost against retraining, the
     expected effect on test accuracy, the bound with its status, and a recommendation. Needs `remanence calibrate`.
 
-    Example:
+    For example:
 
     `remanence plan run --ids request.csv --page plan.html`
 

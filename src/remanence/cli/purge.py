@@ -30,7 +30,7 @@ def purge(
     models, studies and pages that may hold the examples are listed and left to you. Files are deleted, not overwritten:
     backups and the disk itself may keep them.
 
-    Example:
+    For example:
 
     `remanence purge run2 --yes --key key.pem`
 

@@ -28,7 +28,7 @@ def verify(
 
     Fails (exit code 1) if one byte of the evidence or of the model has changed.
 
-    Example:
+    For example:
 
     `remanence verify run2/evidence.json --public-key key.pub`
 

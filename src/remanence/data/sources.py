@@ -108,7 +108,7 @@ class Source:
     def _how_to_get(self, place: Path, missing: Sequence[str]) -> str:
         return (
             f"{self.name} needs {', '.join(missing)} in {place}; get the files from {self.home} and put them "
-            f"there, or say where they are with --data-dir or {VARIABLE}."
+            f"there, or name their folder with `data_dir` or {VARIABLE}."
         )
 
 

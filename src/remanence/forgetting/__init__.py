@@ -8,7 +8,7 @@ from remanence.forgetting.forget_set_files import (
     write_forget_sets,
 )
 from remanence.forgetting.selection import BAND_NAMES, bands, easiest, hardest, of_class, of_user, random_set
-from remanence.forgetting.selection_rules import SELECTION_RULES, SelectionOptions, choose
+from remanence.forgetting.selection_rules import SELECTION_RULES, SelectionOptions, choose, select_forget_sets
 
 __all__ = [
     "BAND_NAMES",
@@ -24,6 +24,7 @@ __all__ = [
     "random_set",
     "read_forget_set",
     "read_forget_set_for",
+    "select_forget_sets",
     "users_from_file",
     "write_forget_sets",
 ]

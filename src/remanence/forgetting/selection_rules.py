@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from remanence.data import Examples
+from remanence.data import Examples, load_dataset
 from remanence.errors import DataError, InputError, UnknownNameError
 from remanence.forgetting.forget_set_files import ids_from_file, users_from_file
 from remanence.forgetting.selection import bands, easiest, hardest, of_class, of_user, random_set
+from remanence.scores import scores_from
 from remanence.types import ForgetSet, Scores
 
 Sets = tuple[ForgetSet, ...]
@@ -53,6 +54,39 @@ def choose(how: str, scores: Scores, **options: Any) -> Sets:
     return SELECTION_RULES[how](scores, SelectionOptions(**options))
 
 
+def select_forget_sets(
+    source: Path,
+    how: str,
+    *,
+    score: str | None = None,
+    alpha: float = 8.0,
+    sigma: float | None = None,
+    data: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    **options: Any,
+) -> tuple[Sets, str | None]:
+    """The forget sets that a rule selects from the examples of a run, or of a table of scores.
+
+    Args:
+        source: folder of a run with a trace, or a table written by `write_scores`.
+        how: name of the rule.
+        score: name of the score; the privacy loss by default.
+        alpha: order of the privacy loss, for a run.
+        sigma: noise level of the privacy loss, for a run; the run's own by default.
+        data: the data set that the run was trained on, for `class`.
+        data_dir: folder of the named data sets.
+        options: further options of `SelectionOptions`.
+
+    Returns:
+        The forget sets, and the digest of the data that they belong to, where it is known.
+    """
+    scores, digest = scores_from(source, score, alpha=alpha, sigma=sigma)
+    if how == "class":
+        _given("class_name", options.get("class_name"), how)
+        options["examples"] = load_dataset(_given("data", data, how), data_dir)[0]
+    return choose(how, scores, digest=digest, **options), digest
+
+
 def _bands(scores: Scores, options: SelectionOptions) -> Sets:
     return bands(scores, _given("size", options.size, "bands"))
 
@@ -89,7 +123,7 @@ def _user(scores: Scores, options: SelectionOptions) -> Sets:
 
 def _given(name: str, value: _Value | None, how: str) -> _Value:
     if value is None:
-        raise InputError(f"Choosing by {how} needs `{name}`.")
+        raise InputError(f"Selecting by {how!r} needs `{name}`.")
     return value
 
 

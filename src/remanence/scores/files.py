@@ -22,7 +22,7 @@ _STATUS = " status"
 """A bound's column has its status beside it, so that it travels with the number."""
 
 
-def write_scores(path: Path, table: ScoreTable, *, overwrite: bool = False) -> None:
+def write_scores(path: Path, table: ScoreTable, *, force: bool = False) -> None:
     """Write a table as its ending says (.csv, .parquet, .json): `id`, then a column a score.
 
     Beside each privacy loss stands a column with its status. In JSON an infinite value is null.
@@ -30,9 +30,9 @@ def write_scores(path: Path, table: ScoreTable, *, overwrite: bool = False) -> N
     writer = _WRITERS.get(path.suffix.lower())
     if writer is None:
         raise InputError(f"{path} must end in one of {', '.join(_WRITERS)}.")
-    if path.exists() and not overwrite:
+    if path.exists() and not force:
         raise InputError(
-            f"{path} exists and was left as it is; choose another file, or replace it with --force."
+            f"{path} exists and was left as it is; choose another file, or replace it with `force`."
         )
     columns: dict[str, list[Any]] = {"id": table.ids.tolist()}
     for name, scores in table.columns.items():
