@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from remanence.forecast.difficulty import SUMMARIES, CalibrationRun, Difficulty
 from remanence.forecast.conformal import LeaveOneOut
+from remanence.forecast.difficulty import SUMMARIES, CalibrationRun, Difficulty
 from remanence.forecast.law import fit_law
 
 Predictor = Callable[[Difficulty], float]

@@ -176,7 +176,9 @@ def _variances(
     centre, level, slope = line
     count = left_out.sum(axis=0)
     residual = np.where(left_out, values - (level + slope * (stays - centre)), 0.0)
-    residual *= np.sqrt(count / (count - 1))  # degrees of freedom: the mean was estimated from the same models
+    residual *= np.sqrt(
+        count / (count - 1)
+    )  # degrees of freedom: the mean was estimated from the same models
     sizes = left_out.sum(axis=1)
     shift = residual.sum(axis=1) / np.maximum(sizes, 1)
     total = float((residual**2).sum() / left_out.sum())

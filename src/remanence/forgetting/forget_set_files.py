@@ -61,7 +61,9 @@ def read_forget_set(
     """
     path = Path(path)
     document = _read_document(path)
-    forget_set = ForgetSet(str(document.get("name")), _listed_ids(document, path), str(document.get("provenance")))
+    forget_set = ForgetSet(
+        str(document.get("name")), _listed_ids(document, path), str(document.get("provenance"))
+    )
     if examples is not None:
         if document.get("data") not in (None, examples.digest(), *also):
             raise DataError(f"{path} was chosen from other data than the data given (their digests differ).")

@@ -111,7 +111,10 @@ def forget(
             oracle = _train_oracle(run, request, out, options.seed, retraining) if options.oracle else None
             audit = audit_request(run, plan, unlearned.model, oracle)
             files = _write_run(Draft(out), run, request, unlearned, budget, calibration, trace)
-            ledger = [*read_ledger(run), _ledger_row(plan, options, unlearned, trace, _sha256(out / _WEIGHTS))]
+            ledger = [
+                *read_ledger(run),
+                _ledger_row(plan, options, unlearned, trace, _sha256(out / _WEIGHTS)),
+            ]
             files += write_ledger(Draft(out), ledger, removed_norms(run, trace, request.ids), trace)
             evidence = evidence_document(
                 Removal(
@@ -150,9 +153,7 @@ def _finished(run: Run, request: Request, out: Path) -> ForgetResult:
 
 
 def _train_oracle(run: Run, request: Request, out: Path, seed: int, progress: Progress) -> Run:
-    return cached_oracle(
-        run, request.forget_set, out / "oracle", seed=oracle_seed(seed), progress=progress
-    )
+    return cached_oracle(run, request.forget_set, out / "oracle", seed=oracle_seed(seed), progress=progress)
 
 
 def _write_run(
