@@ -18,6 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from remanence.requests.sets import calibration_sets
+from remanence.requests.stages import unlearn_until
+from remanence.training.run import RunSettings, train_run
+from remanence.trials import cached_oracle
 from requests_page import inside, page
 
 from remanence.audit import METRICS, evaluate
@@ -33,13 +37,9 @@ from remanence.requests import (
 )
 from remanence.requests.criterion import Criterion
 from remanence.requests.request import Request
-from remanence.requests.sets import calibration_sets
-from remanence.requests.stages import unlearn_until
 from remanence.scores import score_table
 from remanence.storage import SEAL, atomic, read_trace
 from remanence.training import Recipe, Run, open_run
-from remanence.training.run import RunSettings, train_run
-from remanence.trials import cached_oracle
 from remanence.types import ForgetSet
 
 REQUESTS, ORACLES, SEED = 20, 3, 2025
