@@ -44,7 +44,7 @@ def constant(runs: Sequence[CalibrationRun]) -> Predictor:
 
 
 def proxies(runs: Sequence[CalibrationRun]) -> Predictor:
-    """Linear regression on the mean of the standardized proxies, with signs such that a larger value means more steps."""
+    """Linear regression on the mean of the standardized proxies, signed such that larger values mean more steps."""
     names = sorted(runs[0].difficulty.proxies)
     if not names:
         return constant(runs)

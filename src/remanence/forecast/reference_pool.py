@@ -143,7 +143,7 @@ class ReferencePool:
         if removed <= known + _KNOWN_SHARE:
             return ()
         return (
-            f"it removes {removed:.0%} of a class; the reference models were trained without at most {known:.0%} of one",
+            f"it removes {removed:.0%} of a class; no reference model was trained without more than {known:.0%} of one",
         )
 
 

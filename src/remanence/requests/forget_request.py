@@ -6,7 +6,7 @@ import hashlib
 import secrets
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,7 @@ def forget(
             resume=True,
             progress=progress,
             until=plan.criterion.holds,
-            facts={"criterion": plan.criterion.document(), "file_sha256": request.file_sha256},
+            facts={"criterion": asdict(plan.criterion), "file_sha256": request.file_sha256},
         ) as unlearned:
             assert unlearned is not None  # the lock on the run is held, and `out` was not sealed
             oracle = _train_oracle(run, request, out, options.seed, retraining) if options.oracle else None
