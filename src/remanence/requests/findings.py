@@ -56,7 +56,7 @@ def _row(name: str, seen: Mapping[str, Evaluation], plan: Plan) -> dict[str, Any
     pool = {"mia": plan.expected.mia, "log_odds": plan.expected.log_odds}.get(name)
     spread = {"mia": plan.expected.mia_spread, "log_odds": plan.expected.log_odds_spread}.get(name)
     beside = pool if pool is not None else values.get("oracle", metric.reference)
-    scale = metric.scale(seen["after"]) if callable(metric.scale) else metric.scale
+    scale = metric.tolerance_for(seen["after"])
     if name == plan.criterion.metric:
         scale = plan.criterion.tolerance
     finding = Finding(metric, values["after"], beside, spread, scale)

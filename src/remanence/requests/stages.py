@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from remanence.audit import evaluate
-from remanence.audit.membership import attacked
+from remanence.audit.membership import attack_result
 from remanence.data import Split
 from remanence.forecast import ReferencePool
 from remanence.requests.criterion import Criterion, criterion_for
@@ -54,7 +54,7 @@ def _reference(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]
     seen = evaluate(model, Split(train, test, ForgetSet("left out", train.ids[gone])))
     log_odds, calls = np.zeros(len(train)), np.zeros(len(train))
     log_odds[gone] = (seen.forget.margin - seen.test.margin.mean()).numpy()
-    calls[gone] = attacked(seen, "confidence").calls
+    calls[gone] = attack_result(seen, "confidence").calls
     draft.tensors("reference", {"left_out": gone, "log_odds": log_odds, "calls": calls})
     draft.document("facts", {"steps": steps, "seconds": seconds, "test": seen.test.accuracy})
 

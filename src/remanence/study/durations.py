@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from remanence.audit.gus import BEYOND
+from remanence.audit.gus import QUANTILE_99
 from remanence.storage import Folder
 from remanence.study.correlations import spearman
 from remanence.study.gaps import Gap, gap, longer_on_average, shown, spread
@@ -79,7 +79,7 @@ def timed(parts: Parts, metrics: Sequence[str], audit: Mapping[str, Any]) -> Ite
             same = {key: role[key] for key in ("set", "size", "score", "noise", "method")}
             loss = parts.one("forget", **same).document("forget_set")["mean_privacy_loss"]
             if metric == "gus":
-                goal, near = 0.0, BEYOND / folder.document("unlearning")["poisoned"] ** 0.5
+                goal, near = 0.0, QUANTILE_99 / folder.document("unlearning")["poisoned"] ** 0.5
             else:
                 oracles = [each for _, each in parts.all("oracle", **same)]
                 goal, near = (
