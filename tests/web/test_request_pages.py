@@ -33,6 +33,15 @@ def planned(browser: Any, ids: list[int], number: int = 0, file: str = "legal-7.
     return str(answer.headers["location"])
 
 
+def begun(job: Job) -> None:
+    """Wait until a request's new run is under way."""
+    deadline = time.monotonic() + 120
+    while not (job.out / "unfinished.toml").exists():
+        assert job.state == "running", job.said()
+        assert time.monotonic() < deadline, job.said()
+        time.sleep(0.002)
+
+
 def ended(run: Path) -> Job:
     """Wait for the only request on a run to end, however."""
     [job] = jobs_of(run)
@@ -188,8 +197,10 @@ def test_a_process_that_was_killed_has_stopped(run: Path, visit: Visit) -> None:
     browser = visit([run])
     request = browser.post(f"{planned(browser, IDS[100:140])}/start").headers["location"]
     [job] = jobs_of(run)
+    begun(job)
     os.kill(int(job.note["process"]), signal.SIGKILL)
     assert ended(run).state == "stopped"
+    assert not (job.out / SEAL).exists(), "the kill must meet unfinished work"
     assert "Go on" in visit([run]).get(request).text  # in a dashboard that was started since
     moved = run.parent / "elsewhere"
     moved.mkdir()
