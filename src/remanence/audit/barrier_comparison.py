@@ -10,7 +10,7 @@ from typing import Any
 
 from remanence.audit.auditing import check_oracles
 from remanence.audit.barrier import POINTS, ROUNDS, Barrier, Match
-from remanence.audit.pairs import (
+from remanence.audit.run_barriers import (
     BarrierSettings,
     Pair,
     PairBarriers,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from remanence.audit import ShadowTable
-from remanence.audit.auditing import kin
+from remanence.audit.auditing import recipe_key
 from remanence.errors import InputError
 from remanence.experiments.shadows import plan_shadows, read_shadows, shadow_stages
 from remanence.stages import Store, run_stages
@@ -42,7 +42,7 @@ def train_shadows(
         note: called with the cost before the training.
         progress: called with the shadow models that exist and their total number.
     """
-    if len({kin(run) for run in runs}) > 1:
+    if len({recipe_key(run) for run in runs}) > 1:
         raise InputError(
             "Shadow models are made as the audited run was; audit runs that were made differently one by one."
         )

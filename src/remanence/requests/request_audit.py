@@ -64,7 +64,7 @@ def _row(name: str, evaluations: Mapping[str, Evaluation], plan: Plan) -> dict[s
         "mia": (expected.mia, expected.mia_spread),
         "log_odds": (expected.log_odds, expected.log_odds_spread),
     }.get(name, (None, None))
-    tolerance = metric.scale(evaluations["after"]) if callable(metric.scale) else metric.scale
+    tolerance = metric.tolerance_for(evaluations["after"])
     if name == plan.criterion.metric:
         tolerance = plan.criterion.tolerance
     after, oracle = values["after"], values.get("oracle")

@@ -139,7 +139,10 @@ def set_up_worker(parent: int, environment: Mapping[str, str] | None = None) -> 
         parent: process id of the parent.
         environment: variables of the parent; a fork server passes on those of the moment at which it was started.
     """
-    os.environ.update(environment or {})
+    if environment is not None:
+        for name in os.environ.keys() - environment.keys():
+            del os.environ[name]
+        os.environ.update(environment)
     use_one_thread()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -71,11 +71,13 @@ class DataSource:
             "where the data folder is with `data_dir` or REMANENCE_DATA."
         )
 
-    def _stamp(self) -> tuple[int, int]:
-        """Changes when the file does."""
-        place = None if self.source in DATASETS else self._place()
-        facts = place.stat() if place is not None and place.exists() else None
-        return (0, 0) if facts is None else (facts.st_mtime_ns, facts.st_size)
+    def _stamp(self) -> tuple[str, int, int]:
+        """Changes when the file does, or when another data folder is used."""
+        if self.source in DATASETS:
+            return str(data_folder(self.data_dir)), 0, 0
+        place = self._place()
+        facts = place.stat() if place.exists() else None
+        return (str(place), 0, 0) if facts is None else (str(place), facts.st_mtime_ns, facts.st_size)
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class TaskSource:
 
 
 @lru_cache(maxsize=2)
-def _loaded(source: DataSource, stamp: tuple[int, int]) -> tuple[Examples, Examples, str]:
+def _loaded(source: DataSource, stamp: tuple[str, int, int]) -> tuple[Examples, Examples, str]:
     parts = source.read()
     return *parts, "-".join(examples.digest()[:16] for examples in parts)
 

@@ -140,10 +140,9 @@ class RunReference:
 
     def open(self) -> Run:
         """The run, opened once per process; refused when its content has changed."""
-        run = _opened(self.path, self.digest)
-        if run.folder.digest() != self.digest:
+        if open_folder(self.path, "training").digest() != self.digest:
             raise RunFolderError(f"Expected {self.path} as it was when the work was planned; it has changed.")
-        return run
+        return _opened(self.path, self.digest)
 
 
 @lru_cache(maxsize=1)

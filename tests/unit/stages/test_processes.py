@@ -6,11 +6,28 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from remanence.trials.workers import undisturbed
+from remanence.errors import InputError
+from remanence.stages import Read, Stage, Store, run_stages
+from remanence.stages.processes import Processes, interrupts_postponed
+from remanence.storage import Draft
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReadVariable(Stage):
+    kind = "variable"
+
+    name: str
+    when: int
+
+    def compute(self, draft: Draft, read: Read) -> None:
+        import torch
+
+        draft.document("value", {"value": os.environ.get(self.name), "threads": torch.get_num_threads()})
 
 
 @pytest.mark.parametrize("threads", [0, 3])
@@ -20,7 +37,7 @@ def test_ctrl_c_waits_until_a_process_is_started(threads: int) -> None:
         threading.Thread(target=over.wait, daemon=True).start()
 
     def interrupted() -> None:
-        with undisturbed():
+        with interrupts_postponed():
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.05)
             reached.append("the end of the block")
@@ -34,7 +51,7 @@ def test_ctrl_c_waits_until_a_process_is_started(threads: int) -> None:
 
 def test_a_worker_leaves_with_its_parent() -> None:
     worker = (
-        "import sys, time; from remanence.trials.workers import settle; settle(int(sys.argv[1]))\n"
+        "import sys, time; from remanence.stages.processes import set_up_worker; set_up_worker(int(sys.argv[1]))\n"
         "print('settled', flush=True); time.sleep(60)"
     )
     parent = (
@@ -57,3 +74,25 @@ def _lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_workers_have_the_environment_of_now_and_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that workers are copied from was started with the environment of an earlier moment."""
+    store, values = Store(tmp_path), []
+    for when, value in enumerate(("before", "after", None)):
+        if value is None:
+            monkeypatch.delenv("REMANENCE_TESTED")
+        else:
+            monkeypatch.setenv("REMANENCE_TESTED", value)
+        stage = ReadVariable(name="REMANENCE_TESTED", when=when)
+        run_stages([stage], store, workers=1)
+        values.append(store.get(stage).document("value"))
+    assert [document["value"] for document in values] == ["before", "after", None]
+    assert {document["threads"] for document in values} == {1}
+
+
+def test_there_must_be_a_worker(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="`workers` must be at least 1; got 0"):
+        Processes(tmp_path, 0)
