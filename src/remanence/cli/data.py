@@ -38,7 +38,11 @@ def list_(*, data_dir: DataDir = None, json: Json = False) -> None:
         console.print_json({"data_dir": str(data_folder(data_dir)), "datasets": rows})
         return
     for dataset in datasets:
-        state = "ready" if dataset.ready else f"missing; get it from {dataset.home} and put it into {dataset.place}"
+        state = (
+            "ready"
+            if dataset.ready
+            else f"missing; get it from {dataset.home} and put it into {dataset.place}"
+        )
         text = f"{dataset.name:<14} {dataset.about}\n{'':<14} {state}"
         console.out.print(text, soft_wrap=True, markup=False)
     console.out.print(
@@ -49,7 +53,9 @@ def list_(*, data_dir: DataDir = None, json: Json = False) -> None:
 
 @app.command
 def check(
-    source: Annotated[str, Parameter(help="Name of a data set, or the path of a pack, image folder or table.")],
+    source: Annotated[
+        str, Parameter(help="Name of a data set, or the path of a pack, image folder or table.")
+    ],
     /,
     *,
     data_dir: DataDir = None,

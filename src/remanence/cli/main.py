@@ -41,8 +41,8 @@ from remanence.errors import FULL_DISK, DataWarning, InputError, RemanenceError
 app = App(
     name="remanence",
     version=__version__,
-    help="""Measure how hard each training example is to forget, before anyone asks; unlearn it in the fewest steps; show
-that it is gone.
+    help="""Measure how hard each training example is to forget, before anyone asks; unlearn it in the fewest
+steps; show that it is gone.
 
 Start here: `remanence demo`""",
     help_format="markdown",

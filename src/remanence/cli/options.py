@@ -18,7 +18,9 @@ Flag = Annotated[bool, Parameter(negative="")]
 Json = Annotated[bool, Parameter(negative="", help="Print the result as one JSON document.")]
 Resume = Annotated[
     bool,
-    Parameter(negative="", help="Continue from the last checkpoint, or start if there is nothing to continue."),
+    Parameter(
+        negative="", help="Continue from the last checkpoint, or start if there is nothing to continue."
+    ),
 ]
 Force = Annotated[bool, Parameter(negative="", help="Replace files that exist.")]
 DataDir = Annotated[

@@ -79,9 +79,7 @@ def score(
     if out is not None:
         write_scores(out, table, force=force)
     if json:
-        console.print_json(
-            {"run": str(run), "out": None if out is None else str(out), **table.document()}
-        )
+        console.print_json({"run": str(run), "out": None if out is None else str(out), **table.document()})
     else:
         _print(table, out)
 

@@ -73,9 +73,7 @@ def trace(
         if not ranks.first:
             return
     if json:
-        console.print_json(
-            {"run": str(out), "checkpoints": made.steps.tolist(), "examples": len(made.ids)}
-        )
+        console.print_json({"run": str(out), "checkpoints": made.steps.tolist(), "examples": len(made.ids)})
     else:
         console.out.print(
             f"Recorded {len(made.steps)} checkpoints of {len(made.ids)} examples in {out}.", soft_wrap=True

@@ -148,8 +148,8 @@ def _print(tuning: Tuning) -> None:
     console.out.print(_table(tuning))
     if not tuning.informative:
         console.note(
-            f"Before unlearning the balance was already {choice.untouched:.3f}: this forget set is not informative, and "
-            "only the best balance counts. Tune on a set that the model remembers."
+            f"Before unlearning the balance was already {choice.untouched:.3f}: this forget set is not informative, "
+            "and only the best balance counts. Tune on a set that the model remembers."
         )
     values = ", ".join(f"{name}={value:.4g}" for name, value in choice.options.items())
     console.out.print(

@@ -56,7 +56,5 @@ def train_shadows(
     note(f"{plan.sentence(processes)} on {processes} processes; {finished} of them are already in {cache}.")
     done = iter(range(finished + 1, plan.shadows + 1))
     progress(finished, plan.shadows)
-    run_stages(
-        stages, store, workers=processes, on_done=lambda stage: progress(next(done), plan.shadows)
-    )
+    run_stages(stages, store, workers=processes, on_done=lambda stage: progress(next(done), plan.shadows))
     return read_shadows(store, stages)

@@ -83,7 +83,8 @@ def select_forget_sets(
     scores, digest = scores_from(source, score, alpha=alpha, sigma=sigma)
     if how == "class":
         _given("class_name", options.get("class_name"), how)
-        options["examples"] = load_dataset(_given("data", data, how), data_dir)[0]
+        source_of_examples: str | Path = _given("data", data, how)
+        options["examples"] = load_dataset(source_of_examples, data_dir)[0]
     return choose(how, scores, digest=digest, **options), digest
 
 

@@ -35,7 +35,8 @@ class CatalogEntry:
 def list_studies() -> list[CatalogEntry]:
     """The studies that come with the package."""
     return [
-        CatalogEntry(path.stem, load_study(str(path)).title, presets_of(path), str(path)) for path in shipped()
+        CatalogEntry(path.stem, load_study(str(path)).title, presets_of(path), str(path))
+        for path in shipped()
     ]
 
 

@@ -90,9 +90,7 @@ def trace_run(
     if ranks.first:
         with create(out, "training") as draft:
             write_trace(draft, trace)
-            draft.config(
-                {"data": settings.data, "model": settings.model, "checkpoints": str(checkpoints)}
-            )
+            draft.config({"data": settings.data, "model": settings.model, "checkpoints": str(checkpoints)})
     return trace
 
 

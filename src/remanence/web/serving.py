@@ -44,9 +44,7 @@ def serve(
     if key is not None:
         read_private_key(key)
     if store is not None and not store.is_dir():
-        raise InputError(
-            f"`store` must be a folder that `remanence study run` made; got {store}."
-        )
+        raise InputError(f"`store` must be a folder that `remanence study run` made; got {store}.")
     try:
         import uvicorn
 
@@ -64,9 +62,7 @@ def serve(
         if found != port:
             say(f"Port {port} is in use; this is port {found}.")
         say(f"http://{LOOPBACK}:{found}/?token={token}")
-        made = make_app(
-            runs, token, store=store, data_dir=data_dir, key=key, certificates=certificates
-        )
+        made = make_app(runs, token, store=store, data_dir=data_dir, key=key, certificates=certificates)
         threading.Thread(target=made.state.shelf.warm, daemon=True).start()
         config = uvicorn.Config(made, log_level="warning", access_log=False)
         uvicorn.Server(config).run(sockets=[listening])
