@@ -1,20 +1,20 @@
-"""How pages are filled: everything escaped, a name that is missing is an error."""
+"""Jinja2 templates: everything is escaped, and a missing name is an error."""
 
 from __future__ import annotations
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from remanence.display.tables import human
+from remanence.display.html import human
 
 
 def templates_of(package: str) -> Environment:
-    """The templates that lie in a package's folder `templates`."""
-    found = Environment(
+    """The templates in a package's folder `templates`."""
+    environment = Environment(
         loader=PackageLoader(package),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters["human"] = human
-    return found
+    environment.filters["human"] = human
+    return environment
