@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from remanence.errors import DataError, InputError, UnknownNameError
+from remanence.stages import in_order
 from remanence.study.catalog import CATALOG, find_study, load_study, merged, presets_of, shipped
 from remanence.study.checking import check
 from remanence.study.figures import FIGURES
-from remanence.study.graph import Choice, Graph
+from remanence.study.graph import ForgetChoice, Graph
 from remanence.study.running import plan
-from remanence.study.stages import in_order
 
 NAMES = [path.stem for path in shipped()]
 
@@ -205,7 +205,7 @@ def test_studies_are_found_by_name_and_by_path(tmp_path: Path) -> None:
 def test_figures_share_their_stages() -> None:
     def keys(name: str, kind: str) -> set[str]:
         goal = plan(load_study(name, "smoke")).goal
-        return {stage.key for stage in in_order([goal]) if stage.kind.name == kind}
+        return {stage.key for stage in in_order([goal]) if stage.kind == kind}
 
     times = keys("time-to-unlearn", "train"), keys("time-to-unlearn", "oracle")
     assert keys("curves", "oracle") == times[1]
@@ -219,5 +219,5 @@ def test_figures_share_their_stages() -> None:
 def test_the_outer_bands_are_the_easiest_and_the_hardest() -> None:
     graph = Graph(load_study("time-to-unlearn", "smoke"))
     bands = graph.bands(0.1)
-    assert graph.forget(bands[-1]).key == graph.forget(Choice("hardest", 130)).key
-    assert [each.way for each in bands][1:4] == ["lower quartile", "median", "upper quartile"]
+    assert graph.forget(bands[-1]).key == graph.forget(ForgetChoice("hardest", 130)).key
+    assert [choice.way for choice in bands][1:4] == ["lower quartile", "median", "upper quartile"]

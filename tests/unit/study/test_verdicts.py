@@ -3,17 +3,16 @@
 import numpy as np
 import pytest
 
-from remanence.report.figures import proxies_figure
-from remanence.report.study_figures import barriers_figure, lines_figure
+from remanence.experiments import Duration
+from remanence.report.study_figures import barriers_figure, lines_figure, proxies_figure
 from remanence.study.correlations import correlates, spearman
-from remanence.study.durations import Timed, rising
 from remanence.study.figures import barriers, rankings
 from remanence.study.figures.group_loss import _blind, _cell, _sees
 from remanence.study.figures.hardest import _verdict
 from remanence.study.figures.proxies import _all_correlate, _mean_is_best
 from remanence.study.figures.sizes import _fades
-from remanence.study.gaps import Gap, gap, longer_on_average, spread, spread_of_times
-from remanence.trials import Duration
+from remanence.study.paired_times import Gap, gap, longer_on_average, spread, spread_of_times
+from remanence.study.unlearning_times import Timed, rank_agreement, rising
 
 CAP = 9.0
 
@@ -50,7 +49,7 @@ def test_rising_times(times: list[list[float]], agreement: str) -> None:
 
 
 def test_what_was_not_reached_is_told() -> None:
-    assert "5 of 5 runs had not got there" in rising(runs([[1, 2, 3, 4, 5]], reached=False), "c").saw
+    assert "5 of 5 runs did not reach the target" in rising(runs([[1, 2, 3, 4, 5]], reached=False), "c").saw
 
 
 @pytest.mark.parametrize(
