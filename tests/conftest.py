@@ -1,5 +1,6 @@
 """What all tests share: one thread per process, so that the same work gives the same bits on any machine."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -51,6 +52,23 @@ def wait_until() -> WaitUntil:
             time.sleep(0.002)
 
     return wait
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Make a folder once for all workers of this session; tests copy it before they change anything."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def make(name: str, build: Callable[[Path], object]) -> Path:
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (shared / name).exists():
+                build(shared / f"{name}-unfinished")
+                (shared / f"{name}-unfinished").rename(shared / name)
+        return shared / name
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -102,23 +101,27 @@ def test_the_page_stands_alone(finished: Path) -> None:
     ]
 
 
-def test_a_second_run_computes_nothing_and_says_so(finished: Path) -> None:
+def test_a_second_run_computes_nothing_and_says_so(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = json.loads((finished / "results.json").read_text())
-    again = run("--quick", "--out", finished)
-    assert again.returncode == 0
-    assert "Found all" in again.stderr
+    assert command(["demo", "--quick", "--out", str(finished)]) == 0
+    assert "Found all" in capsys.readouterr().err
     after = json.loads((finished / "results.json").read_text())
     assert after["run"]["computed"] == 0
     assert {k: v for k, v in after.items() if k != "run"} == {k: v for k, v in before.items() if k != "run"}
 
 
 def test_a_killed_demo_goes_on_to_the_same_results(
-    finished: Path, tmp_path: Path, wait_until: Callable[..., None]
+    finished: Path,
+    tmp_path: Path,
+    wait_until: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Start from half of the artifacts, kill the process that makes the rest, run again."""
+    """Start from three quarters of the artifacts, kill the process that makes the rest, run again."""
     out = tmp_path / "out"
     shutil.copytree(finished, out)
-    for path in Store(out / "stages").artifacts()[::3]:
+    for path in Store(out / "stages").artifacts()[::4]:
         shutil.rmtree(path)
     (out / "results.json").unlink()
     before = set(Store(out / "stages").artifacts())
@@ -126,22 +129,21 @@ def test_a_killed_demo_goes_on_to_the_same_results(
         wait_until(lambda: set(Store(out / "stages").artifacts()) - before, first)
         os.kill(first.pid, signal.SIGKILL)
     assert not (out / "results.json").exists()
-    again = run("--quick", "--json", "--out", out)
-    assert again.returncode == 0, again.stderr
-    assert re.search(r"Found \d+ of \d+ stages finished", again.stderr), "the kill must meet unfinished work"
+    capsys.readouterr()
+    assert command(["demo", "--quick", "--json", "--out", str(out)]) == 0
+    again = capsys.readouterr()
+    assert re.search(r"Found \d+ of \d+ stages finished", again.err), "the kill must meet unfinished work"
     expected = json.loads((finished / "results.json").read_text())
-    found = json.loads(again.stdout)
+    found = json.loads(again.out)
     assert found["bands"] == expected["bands"]
 
 
-def test_interrupt_leaves_nothing_half_written(tmp_path: Path) -> None:
+def test_interrupt_leaves_nothing_half_written(tmp_path: Path, wait_until: Callable[..., None]) -> None:
     out = tmp_path / "out"
     with subprocess.Popen(
         [*COMMAND, "--quick", "--out", str(out)], stderr=subprocess.PIPE, text=True
     ) as started:
-        deadline = time.time() + 120
-        while not list((out / "stages").glob("train-*")) and time.time() < deadline:
-            time.sleep(0.2)
+        wait_until(lambda: list((out / "stages").glob("train-*")), started)
         started.send_signal(signal.SIGINT)
         _, err = started.communicate(timeout=60)
     assert started.returncode == 130
@@ -177,18 +179,16 @@ def test_a_process_with_wrong_input_ends_with_2() -> None:
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
 
-def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
-    done = run("--out", tmp_path)
-    assert done.returncode == 2
-    assert "not empty" in done.stderr
+    assert command(["demo", "--out", str(tmp_path)]) == 2
+    assert "not empty" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_two_demos_do_not_share_a_folder(finished: Path) -> None:
+def test_two_demos_do_not_share_a_folder(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from remanence.storage.lock import exclusive
 
     with exclusive(finished / ".lock", "here"):
-        done = run("--quick", "--out", finished)
-    assert done.returncode == 2
-    assert "Another demo is running" in done.stderr
+        assert command(["demo", "--quick", "--out", str(finished)]) == 2
+    assert "Another demo is running" in capsys.readouterr().err

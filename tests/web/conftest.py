@@ -11,7 +11,7 @@ import pytest
 
 import remanence as rm
 from remanence.requests import CalibrationSettings, calibrate
-from remanence.training.run import RunSettings, train_run
+from remanence.training import RunSettings, train_run
 from remanence.web.site import make_app
 
 TOKEN = "a-token-of-the-test"
@@ -72,16 +72,19 @@ def visit() -> Callable[..., Browser]:
 
 
 @pytest.fixture(scope="session")
-def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def calibrated(made_once: Callable[..., Path]) -> Path:
     """A small run on digits that requests can be planned on."""
-    out = tmp_path_factory.mktemp("calibrated") / "run"
-    recipe = rm.Recipe(epochs=4, learning_rate=0.2, batch_size=64, weight_decay=1e-3)
-    settings = RunSettings(
-        "digits", "mlp", recipe, record=4, placement="even", model_options={"hidden": [32]}
-    )
-    train_run(settings, out)
-    calibrate(rm.open_run(out), CalibrationSettings(sets=20, small=0, models=20, budget=80), workers=1)
-    return out
+
+    def build(place: Path) -> None:
+        recipe = rm.Recipe(epochs=4, learning_rate=0.2, batch_size=64, weight_decay=1e-3)
+        settings = RunSettings(
+            "digits", "mlp", recipe, record=4, placement="even", model_options={"hidden": [32]}
+        )
+        train_run(settings, place / "run")
+        wanted = CalibrationSettings(sets=20, small=0, models=20, budget=80)
+        calibrate(rm.open_run(place / "run"), wanted, workers=1)
+
+    return made_once("calibrated", build) / "run"
 
 
 @pytest.fixture

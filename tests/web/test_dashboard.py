@@ -17,7 +17,7 @@ from PIL import Image
 
 import remanence as rm
 from remanence.scores import score_table
-from remanence.training.run import RunSettings, train_run
+from remanence.training import RunSettings, train_run
 from remanence.web.gallery import PAGE, percentiles, read_wish, show
 from remanence.web.serving import free_socket
 from remanence.web.shelf import Shelf

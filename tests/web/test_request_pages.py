@@ -15,7 +15,7 @@ import pytest
 
 from remanence.cli.main import run as command
 from remanence.data import digits
-from remanence.requests import read_evidence, survey
+from remanence.requests import list_remaining_artifacts, read_evidence
 from remanence.storage import SEAL
 from remanence.training import open_run
 from remanence.web.jobs import Job, jobs_of
@@ -31,6 +31,15 @@ def planned(browser: Any, ids: list[int], number: int = 0, file: str = "legal-7.
     answer = browser.post(f"/runs/{number}/plan", file=(file, content))
     assert answer.status_code == 303, answer.text
     return str(answer.headers["location"])
+
+
+def begun(job: Job) -> None:
+    """Wait until a request's new run is under way."""
+    deadline = time.monotonic() + 120
+    while not (job.out / "unfinished.toml").exists():
+        assert job.state == "running", job.said()
+        assert time.monotonic() < deadline, job.said()
+        time.sleep(0.002)
 
 
 def ended(run: Path) -> Job:
@@ -73,7 +82,8 @@ def test_a_request_from_its_plan_to_its_evidence(run: Path, visit: Visit) -> Non
         assert browser.get(address).status_code == 200, address
     assert "finished" in browser.get("/requests").text
     check_nothing_starts_twice(browser, place, request)
-    erased = {each.path.name for each in survey(open_run(job.out), ()) if each.ours}
+    artifacts = list_remaining_artifacts(open_run(job.out))
+    erased = {artifact.path.name for artifact in artifacts if artifact.erasable}
     assert "weights.safetensors" in erased  # of the model before, which does not lie beside the new one
 
 
@@ -187,8 +197,10 @@ def test_a_process_that_was_killed_has_stopped(run: Path, visit: Visit) -> None:
     browser = visit([run])
     request = browser.post(f"{planned(browser, IDS[100:140])}/start").headers["location"]
     [job] = jobs_of(run)
+    begun(job)
     os.kill(int(job.note["process"]), signal.SIGKILL)
     assert ended(run).state == "stopped"
+    assert not (job.out / SEAL).exists(), "the kill must meet unfinished work"
     assert "Go on" in visit([run]).get(request).text  # in a dashboard that was started since
     moved = run.parent / "elsewhere"
     moved.mkdir()

@@ -131,12 +131,12 @@ def _shadows(
     """Train the shadow models that are missing, after saying what it takes."""
     if shadows is None and budget is None:
         return None
-    from remanence.audit.auditing import kin
+    from remanence.audit.auditing import recipe_key
     from remanence.errors import InputError
     from remanence.experiments.shadows import plan_shadows, read_shadows, shadow_stages
     from remanence.stages import Store, run_stages
 
-    if len({kin(run) for run in runs}) > 1:
+    if len({recipe_key(run) for run in runs}) > 1:
         raise InputError(
             "Shadow models are made as the audited run was; audit runs of different making one by one."
         )

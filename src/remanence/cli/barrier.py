@@ -11,7 +11,7 @@ from rich.table import Table
 from remanence.cli import console
 
 if TYPE_CHECKING:
-    from remanence.audit.pairs import Pair, PairBarriers
+    from remanence.audit.run_barriers import Pair, PairBarriers
     from remanence.training import Run
 
 app = App(name="barrier")
@@ -78,7 +78,7 @@ def barrier(
     json:
         Print one JSON document.
     """
-    from remanence.audit.pairs import BarrierSettings, barriers_of, summary
+    from remanence.audit.run_barriers import BarrierSettings, barriers_of, summary
     from remanence.errors import InputError
     from remanence.forgetting import read_forget_set_for
     from remanence.storage.lock import exclusive
@@ -115,7 +115,7 @@ def barrier(
 def _pairs(
     runs: tuple[Path, ...], oracles: list[Path], before: list[Path], after: list[Path]
 ) -> tuple[list[Pair], Run]:
-    from remanence.audit.pairs import Pair, oracle_pairs
+    from remanence.audit.run_barriers import Pair, oracle_pairs
     from remanence.errors import InputError
     from remanence.training import open_run
 

@@ -37,12 +37,12 @@ def calibrate(
     seed: int = 0,
     json: Flag = False,
 ) -> None:
-    """Learn, once, what later requests on a run need: a pool of reference models, and how long unlearning takes.
+    """Prepare a run for deletion requests: train reference models, and measure how long unlearning takes.
 
-    Each reference model is trained without a part of the data, so that for any example there are models that never saw
-    it. Then forget sets from easy to hard are unlearned until they look as those models say, and the law of the theory,
-    k = A ln(B P + C), is fitted to the steps that it took. Costs somewhat more than training the run `--models` times.
-    Killed, the same command goes on. Leaves RUN/calibration.
+    Each reference model is trained without a part of the data, so that for every example there are models that never
+    saw it. Then forget sets from easy to hard are unlearned until the criterion holds, and the law of the theory,
+    k = A ln(B P + C), is fitted to the number of steps. Costs somewhat more than training the run `--models` times. If
+    it is interrupted, the same command continues. Writes RUN/calibration.
 
     Example:
 
@@ -55,31 +55,31 @@ def calibrate(
     run:
         A run with a trace, made by `remanence train`.
     method:
-        How requests will be unlearned; finetune by default.
+        Unlearning method of later requests; finetune by default.
     tuned:
-        Method and options that `remanence tune` chose; what is given beside it wins.
+        Method and options that `remanence tune` chose; other options given here take precedence.
     option:
         A hyperparameter of the method, name=value; may be given several times.
     learning_rate:
-        Of unlearning; that of training by default, with twice its weight decay.
+        Learning rate of unlearning; by default that of training, with twice its weight decay.
     sets:
-        Forget sets to unlearn, at least 20.
+        Number of forget sets to unlearn, at least 20.
     small:
-        Further sets of fewer than 20 ids, for requests as small as that; 0 for none.
+        Number of further sets with fewer than 20 ids, for requests of that size; 0 for none.
     sizes:
         Smallest and largest size of the sets.
     models:
-        Reference models, at least 20.
+        Number of reference models, at least 20.
     budget:
-        Steps after which a set is given up; as many as training took by default.
+        Maximum number of unlearning steps per set; the steps of training by default.
     runs:
-        Runs that were unlearned from this one already, to be counted as further sets.
+        Runs that were already unlearned from this one, to be counted as further sets.
     workers:
-        Processes; as many as there are cores.
+        Number of processes; one per core by default.
     seed:
-        Of everything random.
+        Random seed for the folds, the forget sets and the unlearning.
     json:
-        Print the outcome as one JSON document.
+        Print the result as one JSON document.
     """
     from remanence.errors import InputError
     from remanence.experiments import read_choice
@@ -107,16 +107,16 @@ def calibrate(
         budget=budget,
         seed=seed,
     )
-    opened, own = open_run(run), [open_run(each) for each in runs or ()]
+    opened, own = open_run(run), [open_run(path) for path in runs or ()]
     with console.progress_bar(show=not json) as bar:
         task = bar.add_task("Calibrating", total=None)
 
         def begin(reused: list[Stage], todo: list[Stage]) -> None:
             bar.update(task, total=sum(stage.cost for stage in todo))
             if reused:
-                console.note(f"{len(reused)} pieces of earlier work are used; {len(todo)} are to be done.")
+                console.note(f"{len(reused)} stages were finished earlier; {len(todo)} remain.")
 
-        made = make(
+        calibration = make(
             opened,
             settings,
             workers=(os.cpu_count() or 1) if workers is None else workers,
@@ -124,31 +124,31 @@ def calibrate(
             on_start=begin,
             on_done=lambda stage: bar.advance(task, stage.cost),
         )
-    _tell(made, run, json=json)
+    _report(calibration, run, json=json)
 
 
-def _tell(made: Calibration, run: Path, *, json: bool) -> None:
+def _report(calibration: Calibration, run: Path, *, json: bool) -> None:
     from dataclasses import asdict
 
     from remanence.forecast import compare
 
-    table = [asdict(row) for row in compare(made.runs("mia"))]
-    law = made.forecaster("mia").law
-    reached = sum(run.reached for run in made.runs("mia"))
+    runs = calibration.runs("mia")
+    table = [asdict(comparison) for comparison in compare(runs)]
+    law = calibration.forecaster("mia").law
+    reached = sum(run.reached for run in runs)
     if json:
         document = {
             "run": str(run),
-            "sets": len(made.rows),
+            "sets": len(calibration.trials),
             "reached": reached,
             "law": law,
             "leave_one_out": table,
         }
         console.print_json(document)
         return
-    total = len(made.runs("mia"))
     console.out.print(
-        f"Calibrated: {reached} of {total} sets were unlearned within {made.settings.budget} steps. Errors of "
-        f"predictors on sets they were not fitted on, in steps (median, mean):",
+        f"Calibrated: {reached} of {len(runs)} sets were unlearned within {calibration.settings.budget} steps. "
+        "Leave-one-out errors of the predictors, in steps (median, mean):",
         soft_wrap=True,
     )
     for row in table:

@@ -96,8 +96,8 @@ def select(
     from remanence.scores import scores_from
 
     scores, digest = scores_from(source, score, alpha=alpha, sigma=sigma)
-    if how == "class" and data is None:
-        raise InputError("--how class needs --data, the data set that the run was trained on.")
+    if how == "class" and (data is None or class_ is None):
+        raise InputError("--how class needs --data, the data set that the run was trained on, and --class.")
     sets = choose(
         how,
         scores,
@@ -112,7 +112,7 @@ def select(
         id_column=id_column,
         user_column=user_column,
     )
-    files = write_forget_sets(out, sets, data=digest, overwrite=force)
+    files = write_forget_sets(out, sets, data=digest, force=force)
     rows = [
         {"name": each.name, "size": len(each.ids), "provenance": each.provenance, "file": str(file)}
         for each, file in zip(sets, files, strict=True)

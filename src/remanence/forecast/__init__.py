@@ -1,7 +1,7 @@
 """Forecast the steps to unlearn: the law of the theory fitted on calibration runs, with an interval."""
 
-from remanence.forecast.difficulty import CalibrationRun, Difficulty, difficulty_of
 from remanence.forecast.conformal import LeaveOneOut, jackknife_interval
+from remanence.forecast.difficulty import CalibrationRun, Difficulty, difficulty_of
 from remanence.forecast.forecaster import ENOUGH, Forecast, Forecaster
 from remanence.forecast.law import UnlearningLaw, fit_law
 from remanence.forecast.predictors import Comparison, compare

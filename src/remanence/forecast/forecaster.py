@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remanence.errors import InputError
-from remanence.forecast.difficulty import CalibrationRun, Difficulty
 from remanence.forecast.conformal import fewest, jackknife_interval
+from remanence.forecast.difficulty import CalibrationRun, Difficulty
 from remanence.forecast.predictors import LAWS, errors_of, leave_one_out
 
 ENOUGH = 20

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from remanence.forecast.difficulty import SUMMARIES, CalibrationRun, Difficulty
 from remanence.forecast.conformal import LeaveOneOut
+from remanence.forecast.difficulty import SUMMARIES, CalibrationRun, Difficulty
 from remanence.forecast.law import fit_law
 
 Predictor = Callable[[Difficulty], float]
@@ -44,7 +44,7 @@ def constant(runs: Sequence[CalibrationRun]) -> Predictor:
 
 
 def proxies(runs: Sequence[CalibrationRun]) -> Predictor:
-    """Linear regression on the mean of the standardized proxies, with signs such that a larger value means more steps."""
+    """Linear regression on the mean of the standardized proxies, signed such that larger values mean more steps."""
     names = sorted(runs[0].difficulty.proxies)
     if not names:
         return constant(runs)

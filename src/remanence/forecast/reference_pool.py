@@ -143,7 +143,7 @@ class ReferencePool:
         if removed <= known + _KNOWN_SHARE:
             return ()
         return (
-            f"it removes {removed:.0%} of a class; the reference models were trained without at most {known:.0%} of one",
+            f"it removes {removed:.0%} of a class; no reference model was trained without more than {known:.0%} of one",
         )
 
 
@@ -176,7 +176,9 @@ def _variances(
     centre, level, slope = line
     count = left_out.sum(axis=0)
     residual = np.where(left_out, values - (level + slope * (stays - centre)), 0.0)
-    residual *= np.sqrt(count / (count - 1))  # degrees of freedom: the mean was estimated from the same models
+    residual *= np.sqrt(
+        count / (count - 1)
+    )  # degrees of freedom: the mean was estimated from the same models
     sizes = left_out.sum(axis=1)
     shift = residual.sum(axis=1) / np.maximum(sizes, 1)
     total = float((residual**2).sum() / left_out.sum())

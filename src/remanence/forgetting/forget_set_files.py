@@ -61,7 +61,9 @@ def read_forget_set(
     """
     path = Path(path)
     document = _read_document(path)
-    forget_set = ForgetSet(str(document.get("name")), _listed_ids(document, path), str(document.get("provenance")))
+    forget_set = ForgetSet(
+        str(document.get("name")), _listed_ids(document, path), str(document.get("provenance"))
+    )
     if examples is not None:
         if document.get("data") not in (None, examples.digest(), *also):
             raise DataError(f"{path} was chosen from other data than the data given (their digests differ).")
@@ -77,8 +79,8 @@ def read_forget_set_for(path: str | Path, run: Run) -> ForgetSet:
 def ids_from_file(path: Path, known: Ids, *, column: str = "id") -> ForgetSet:
     """The ids in a file; every one must be known.
 
-    A `.csv` or `.parquet` file has them in `column`. A `.json` file is a list, or an object with a list `ids`. Any other
-    file is text with one id per line; blank lines and lines that begin with # are skipped.
+    A `.csv` or `.parquet` file has them in `column`. A `.json` file is a list, or an object with a list `ids`. Any
+    other file is text with one id per line; blank lines and lines that begin with # are skipped.
     """
     if not path.is_file():
         raise DataError(f"{path} is not a file.")

@@ -72,7 +72,9 @@ def _random(scores: Scores, options: SelectionOptions) -> Sets:
 def _class(scores: Scores, options: SelectionOptions) -> Sets:
     examples = _given("examples", options.examples, "class")
     if options.digest not in (None, examples.digest()):
-        raise DataError("`examples` must be the data that the run was trained on; their digest is another one.")
+        raise DataError(
+            "`examples` must be the data that the run was trained on; their digest is another one."
+        )
     scored = examples.take(scores.ids)
     return (of_class(scored, _given("class_name", options.class_name, "class"), options.size, options.seed),)
 
@@ -83,7 +85,9 @@ def _ids(scores: Scores, options: SelectionOptions) -> Sets:
 
 def _user(scores: Scores, options: SelectionOptions) -> Sets:
     path, user = _given("users", options.users, "user"), _given("user", options.user, "user")
-    ids, users = users_from_file(path, scores.ids, id_column=options.id_column, user_column=options.user_column)
+    ids, users = users_from_file(
+        path, scores.ids, id_column=options.id_column, user_column=options.user_column
+    )
     return (of_user(ids, users, user),)
 
 

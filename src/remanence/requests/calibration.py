@@ -201,6 +201,6 @@ def read_calibration(run: Run) -> Calibration:
     )
 
 
-def _trial_from(row: Mapping[str, Any]) -> TrialResult:
+def _trial_from(row: dict[str, Any]) -> TrialResult:
     run = row["run"] | {"difficulty": Difficulty(**row["run"]["difficulty"])}
     return TrialResult(**row | {"run": CalibrationRun(**run)})

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from remanence.audit import evaluate
-from remanence.audit.membership import attacked
+from remanence.audit.membership import attack_result
 from remanence.experiments import Evaluations, sampled, train_without, unlearn_and_measure
 from remanence.experiments.unlearn import begin_unlearning
 from remanence.forecast import ReferencePool
@@ -53,7 +53,7 @@ class ReferenceModel(Stage):
         evaluation = evaluate(model, task.split(fold))
         log_odds, calls = np.zeros(len(task.train)), np.zeros(len(task.train))
         log_odds[left_out] = (evaluation.forget.margin - evaluation.test.margin.mean()).numpy()
-        calls[left_out] = attacked(evaluation, "confidence").calls
+        calls[left_out] = attack_result(evaluation, "confidence").calls
         draft.tensors("reference", {"left_out": left_out, "log_odds": log_odds, "calls": calls})
         draft.document("training", {"steps": steps, "seconds": seconds, "test": evaluation.test.accuracy})
 

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -105,13 +105,16 @@ def forget(
             resume=True,
             progress=progress,
             until=plan.criterion.holds,
-            facts={"criterion": plan.criterion.document(), "file_sha256": request.file_sha256},
+            facts={"criterion": asdict(plan.criterion), "file_sha256": request.file_sha256},
         ) as unlearned:
             assert unlearned is not None  # the lock on the run is held, and `out` was not sealed
             oracle = _train_oracle(run, request, out, options.seed, retraining) if options.oracle else None
             audit = audit_request(run, plan, unlearned.model, oracle)
             files = _write_run(Draft(out), run, request, unlearned, budget, calibration, trace)
-            ledger = [*read_ledger(run), _ledger_row(plan, options, unlearned, trace, _sha256(out / _WEIGHTS))]
+            ledger = [
+                *read_ledger(run),
+                _ledger_row(plan, options, unlearned, trace, _sha256(out / _WEIGHTS)),
+            ]
             files += write_ledger(Draft(out), ledger, removed_norms(run, trace, request.ids), trace)
             evidence = evidence_document(
                 Removal(
@@ -150,9 +153,7 @@ def _finished(run: Run, request: Request, out: Path) -> ForgetResult:
 
 
 def _train_oracle(run: Run, request: Request, out: Path, seed: int, progress: Progress) -> Run:
-    return cached_oracle(
-        run, request.forget_set, out / "oracle", seed=oracle_seed(seed), progress=progress
-    )
+    return cached_oracle(run, request.forget_set, out / "oracle", seed=oracle_seed(seed), progress=progress)
 
 
 def _write_run(

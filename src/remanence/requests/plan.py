@@ -275,7 +275,9 @@ def _caveats(
     forecast: Forecast,
     now: Mapping[str, float],
 ) -> tuple[str, ...]:
-    sentences = [f"Outside the calibrated range: {reason}." for reason in (*forecast.beyond, *expected.beyond)]
+    sentences = [
+        f"Outside the calibrated range: {reason}." for reason in (*forecast.beyond, *expected.beyond)
+    ]
     if not math.isfinite(forecast.high):
         sentences.append(
             "The interval has no upper end: too many calibration sets were not unlearned within the budget "

@@ -34,7 +34,9 @@ def read_ledger(run: Run) -> list[dict[str, Any]]:
     return run.folder.rows(_LEDGER) if run.folder.has(_FILES[0]) else []
 
 
-def write_ledger(draft: Draft, rows: Sequence[Mapping[str, Any]], norms: Floats, trace: NormTrace) -> list[str]:
+def write_ledger(
+    draft: Draft, rows: Sequence[Mapping[str, Any]], norms: Floats, trace: NormTrace
+) -> list[str]:
     """Write the ledger and the norms of all removed examples; returns the names of the files."""
     draft.rows(_LEDGER, rows)
     draft.tensors(_REMOVED, {"norms": norms, "steps": trace.steps})
@@ -73,7 +75,9 @@ def group_bound(
     kept = np.unique(np.linspace(0, len(steps) - 1, min(_MOST, len(steps))).round().astype(np.int64))
     grams = [np.outer(row, row) for row in norms[kept]]
     bound = group_loss(grams, steps=steps[kept], mechanism=mechanism, alpha=alpha, method="upper")
-    assumption = "All gradients of the group are assumed to point in the same direction; only their norms are known."
+    assumption = (
+        "All gradients of the group are assumed to point in the same direction; only their norms are known."
+    )
     return Bound(bound.value, bound.status, (*bound.assumptions, assumption), bound.formula)
 
 

@@ -42,7 +42,7 @@ def _check_names(study: Study) -> None:
     _known("figure", [study.figure], FIGURES)
     _known("metric", study.audit.metrics, METRICS)
     _known("unlearning method", study.unlearn.methods, METHODS)
-    _known("unlearning method", study.unlearn.options, METHODS)
+    _known("unlearning method", (*study.unlearn.options, *study.unlearn.per_method), METHODS)
     _known("score", study.score.proxies, SCORES)
     if ":" not in study.model.name:
         _known("model", [study.model.name], MODELS)
@@ -56,7 +56,8 @@ def _check_methods(study: Study) -> None:
     for name in study.unlearn.methods:
         options = study.unlearn.options.get(name, {})
         _known(f"option of {name}", options, option_names(name) - {f.name for f in fields(Recipe)})
-        for noise in several or (study.train.recipe.noise,):
+        own = study.unlearn.of(name).noise
+        for noise in several or (study.train.recipe.noise if own is None else own,):
             recipe = study.with_noise(noise).train.recipe
             try:
                 method_for(name, options, recipe, study.unlearn.epochs, study.unlearn.learning_rate)

@@ -169,16 +169,17 @@ class Graph:
         poisoned: tuple[ForgetChoice, ...] = (),
     ) -> Unlearn:
         """An unlearning run, with the tuned learning rate unless one is given; `gus` is measured on poisoned models."""
-        unlearn = self.study.unlearn
-        tuned = learning_rate is None and bool(self.study.tune.learning_rates)
-        epochs = epochs or unlearn.epochs
-        passes = epochs * (1 + _FORWARD * self._watched(choice) / unlearn.every)
+        unlearn, own = self.study.unlearn, self.study.unlearn.of(method)
+        tuned = learning_rate is None and bool(self.learning_rates(method))
+        epochs, every = epochs or own.epochs or unlearn.epochs, own.every or unlearn.every
+        passes = epochs * (1 + _FORWARD * self._watched(choice) / every)
         return Unlearn(
             task=self.task,
             method=method,
             options=dict(unlearn.options.get(method, {})),
             epochs=epochs,
-            every=unlearn.every,
+            every=every,
+            noise=own.noise,
             sample=unlearn.sample,
             learning_rate=None if tuned else learning_rate or unlearn.learning_rate,
             metrics=(*CURVES, *(("gus",) if poisoned else ())),
@@ -192,10 +193,15 @@ class Graph:
             title=f"{method}, {choice.label}, seed {seed}" + (", poisoned" if poisoned else ""),
         )
 
+    def learning_rates(self, method: str) -> tuple[float, ...]:
+        """The learning rates to choose from."""
+        return self.study.unlearn.of(method).learning_rates or self.study.tune.learning_rates
+
     def tuned(self, method: str) -> Tune:
         """The learning rate for a method, chosen on random forget sets."""
         tune = self.study.tune
         choice = ForgetChoice("random", self.size(tune.size))
+        longest = self.study.unlearn.of(method).epochs or tune.epochs
         oracles = {
             stage.key: stage
             for seed in range(tune.seeds)
@@ -203,9 +209,9 @@ class Graph:
             for stage in (self.measured_oracle(choice, index, seed),)
         }
         attempts = [
-            self.unlearned(choice, seed, method, learning_rate=rate, epochs=tune.epochs)
+            self.unlearned(choice, seed, method, learning_rate=rate, epochs=min(tune.epochs, longest))
             for seed in range(tune.seeds)
-            for rate in tune.learning_rates
+            for rate in self.learning_rates(method)
         ]
         return Tune(oracles=tuple(oracles.values()), attempts=tuple(attempts), title=method)
 

@@ -78,6 +78,27 @@ class ForgetSection:
 
 
 @dataclass(frozen=True)
+class MethodSection:
+    """What differs for one unlearning method; None leaves the study's own setting.
+
+    Args:
+        epochs: passes over the retain set.
+        every: epochs between two measurements.
+        learning_rates: those to choose from.
+        noise: standard deviation of the noise of `noisy_finetune`, where training had none.
+    """
+
+    epochs: int | None = None
+    every: float | None = None
+    learning_rates: tuple[float, ...] = ()
+    noise: float | None = None
+
+    def __post_init__(self) -> None:
+        positive(self, "learning_rates")
+        positive(self, *(name for name in ("epochs", "every", "noise") if getattr(self, name) is not None))
+
+
+@dataclass(frozen=True)
 class UnlearnSection:
     """How forget sets are unlearned.
 
@@ -88,6 +109,7 @@ class UnlearnSection:
         sample: measure on at most this many retain and test examples, on all when 0; the forget set is always whole.
         learning_rate: used when it is not tuned.
         options: further hyperparameters, one table per method.
+        per_method: length, measurements, learning rates or noise of single methods, one table per method.
     """
 
     methods: tuple[str, ...] = ("finetune",)
@@ -96,6 +118,11 @@ class UnlearnSection:
     sample: int = 0
     learning_rate: float = 0.01
     options: Mapping[str, Any] = field(default_factory=dict)
+    per_method: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, method: str) -> MethodSection:
+        """What differs for this method."""
+        return read_into(MethodSection, self.per_method.get(method, {}), f"unlearn.per_method.{method}")
 
     def __post_init__(self) -> None:
         not_empty(self, "methods")

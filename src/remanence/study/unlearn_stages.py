@@ -67,6 +67,7 @@ class Unlearn(Stage):
         options: its hyperparameters.
         epochs: passes over the retain set.
         every: epochs between two measurements.
+        noise: standard deviation of the noise of `noisy_finetune`; None for that of training.
         sample: measure on at most this many retain and test examples; on all when 0.
         learning_rate: fixed, or None for the one that `tuned` chose.
         metrics: what to measure.
@@ -85,6 +86,7 @@ class Unlearn(Stage):
     options: Mapping[str, Any] = field(default_factory=dict)
     epochs: int
     every: float
+    noise: float | None = None
     sample: int
     learning_rate: float | None
     metrics: tuple[str, ...]
@@ -104,7 +106,7 @@ class Unlearn(Stage):
             task = replace(task, train=poison.applied(task.train))
         split = task.split(read_forget_set(read(self.forget)))
         rate = self._rate(read)
-        training = method_for(self.method, self.options, task.recipe, self.epochs, rate).begin(
+        training = method_for(self.method, self.options, self._trained(task.recipe), self.epochs, rate).begin(
             read_model(read(self.start), task), split, seed=self.seed
         )
         epoch = task.recipe.steps_per_epoch(len(split.retain))
@@ -129,6 +131,9 @@ class Unlearn(Stage):
                 "poisoned": 0 if poison is None else int(np.isin(split.forget.ids, poison.ids).sum()),
             },
         )
+
+    def _trained(self, recipe: Recipe) -> Recipe:
+        return recipe if self.noise is None else replace(recipe, noise=self.noise)
 
     def _rate(self, read: Read) -> float:
         if self.learning_rate is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from remanence.audit.gus import BEYOND
+from remanence.audit.gus import QUANTILE_99
 from remanence.experiments import Duration, read_curve, time_to_unlearn
 from remanence.storage import Folder
 from remanence.study.correlations import spearman
@@ -80,7 +80,7 @@ def timed(parts: Parts, metrics: Sequence[str], settings: FigureSettings) -> Ite
             same = {key: role[key] for key in ("set", "size", "score", "noise", "method", "scored_by")}
             loss = parts.one("forget", **same).document("forget_set")["mean_privacy_loss"]
             if metric == "gus":
-                goal, near = 0.0, BEYOND / folder.document("unlearning")["poisoned"] ** 0.5
+                goal, near = 0.0, QUANTILE_99 / folder.document("unlearning")["poisoned"] ** 0.5
             else:
                 oracles = [oracle for _, oracle in parts.all("oracle", **same)]
                 goal = float(np.mean([read_curve(oracle, metric)[1][-1] for oracle in oracles]))

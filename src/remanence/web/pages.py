@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from remanence.display.axes import drawn_png
 from remanence.display.look import picture_uri
-from remanence.display.templates import templates_of
+from remanence.display.page_templates import templates_of
 
 
 def lasting(minutes: float) -> str:

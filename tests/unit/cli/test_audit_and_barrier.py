@@ -185,9 +185,9 @@ def no_weights(place: Path) -> Path:
         ),
         (
             ["audit", "plain", "--forget", "set.json", "--metrics", "klom"],
-            "`klom` needs oracles; give --oracles",
+            "`klom` needs oracles; pass `oracles`",
         ),
-        (["audit", "plain", "--forget", "set.json", "--metrics", "u_lira"], "give --shadows or --budget"),
+        (["audit", "plain", "--forget", "set.json", "--metrics", "u_lira"], "needs shadows; pass `shadows`"),
         (["audit", "plain", "--forget", "set.json", "--metrics", "mie"], "Did you mean 'mia'"),
         (["audit", "plain", "--forget", "all.json"], "must leave something to keep"),
         (

@@ -16,7 +16,7 @@ from remanence.display.tables import human, table
 from remanence.forecast import Expectation, Forecast
 from remanence.requests.criterion import Criterion
 from remanence.requests.request import Request
-from remanence.training.run import RunSettings, train_run
+from remanence.training import RunSettings, train_run
 
 MECHANISM = rm.Mechanism(sigma=0.1, sampling_rate=0.1, steps=10, batch_size=32)
 MARKUP = "<script>alert('&')</script>"
@@ -181,7 +181,7 @@ def plan(high: float) -> rm.Plan:
         criterion=Criterion("mia", 0.6, 0.05),
         now={"mia": 0.3},
         forecast=Forecast(120.0, 40.0, high, 0.9),
-        seconds_a_step=0.5,
+        seconds_per_step=0.5,
         retraining={"steps": 800.0, "seconds": 400.0},
         accuracy=(0.0, -0.01, 0.01),
         bound=rm.Bound(12.0, rm.Status.HEURISTIC),

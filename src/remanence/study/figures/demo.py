@@ -22,7 +22,7 @@ def wanted(graph: Graph) -> Wanted:
     tuned: Wanted = [
         ({"role": "tuned", "method": method}, graph.tuned(method))
         for method in graph.study.unlearn.methods
-        if graph.study.tune.learning_rates
+        if graph.learning_rates(method)
     ]
     return [*times.wanted(graph), *proxies.wanted(graph), *tuned]
 

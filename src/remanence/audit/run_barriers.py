@@ -1,4 +1,4 @@
-"""Barriers between many pairs of runs, each computed once: before and after unlearning, and among oracles."""
+"""Loss barriers between pairs of runs: before and after unlearning, and among oracles; computed once, cached."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PAIRS = "pairs"
 
 @dataclass(frozen=True)
 class Pair:
-    """Two runs, and why they are compared."""
+    """Two runs, and the role of the comparison."""
 
     kind: Kind
     a: Run
@@ -35,21 +35,20 @@ class Pair:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The folders, for people."""
         return str(self.a.folder.path), str(self.b.folder.path)
 
 
 @dataclass(frozen=True)
 class BarrierSettings:
-    """How barriers are measured.
+    """Settings of the measurement of barriers.
 
     Args:
-        match: hidden units are first matched by their weights, their activations, or not at all.
-        on: subsets, of train, test, forget and retain.
-        points: places on the even grid.
-        rounds: how often the spacing around the maximum is halved.
-        examples: take at most so many of each of forget, retain and test, drawn by the seed; all when None.
-        seed: of the matching and the draw.
+        match: match hidden units by their weights, their activations, or not at all.
+        on: subsets: train, test, forget, retain.
+        points: positions on the even grid.
+        rounds: how often the grid is refined around the maximum.
+        examples: maximum number of examples of forget, retain and test data, drawn at random; all when None.
+        seed: random seed of the matching and of the draw.
     """
 
     match: Match = "weights"
@@ -62,7 +61,7 @@ class BarrierSettings:
     def __post_init__(self) -> None:
         for name in self.on:
             if name not in SUBSETS:
-                raise InputError(f"A barrier can be taken on {', '.join(SUBSETS)}; got {name!r}.")
+                raise InputError(f"`on` must name subsets among {', '.join(SUBSETS)}; got {name!r}.")
         if self.examples is not None and self.examples < 1:
             raise InputError(f"`examples` must be at least 1; got {self.examples}.")
 
@@ -78,7 +77,7 @@ class PairBarriers:
 
 
 Progress = Callable[[int, int, int], None]
-"""(pairs done, places done of the next pair, places in a pair) -> None."""
+"""(pairs done, points done of the next pair, points per pair) -> None."""
 
 
 def oracle_pairs(before: Sequence[Run], after: Sequence[Run], oracles: Sequence[Run]) -> list[Pair]:
@@ -103,15 +102,15 @@ def barriers_of(
 
     Args:
         pairs: of runs of one architecture.
-        reference: the run whose data they are taken on, as that model saw them.
-        forget_set: which part of its training data is to be forgotten; needed for the subsets forget and retain.
-        settings: how.
-        cache: a folder for finished pairs; what is there is not computed again.
-        progress: told how far it is.
+        reference: the run whose data, as that model was trained on them, the losses are computed on.
+        forget_set: needed for the subsets forget and retain.
+        settings: how barriers are measured.
+        cache: a folder for finished pairs, which are not computed again.
+        progress: called after every point.
     """
     data, statistics = _data(reference, forget_set, settings)
     content = _content(data, statistics)
-    found = []
+    results = []
     for done, pair in enumerate(pairs):
         file = None if cache is None else cache / _PAIRS / f"{_key(pair, settings, content)}.json"
         curves = None if file is None else _read(file)
@@ -130,33 +129,33 @@ def barriers_of(
             if file is not None:
                 _write(file, curves)
         progress(done + 1, 0, 1)
-        found.append(PairBarriers(pair.kind, *pair.names, curves))
-    return found
+        results.append(PairBarriers(pair.kind, *pair.names, curves))
+    return results
 
 
-def summary(found: Sequence[PairBarriers]) -> list[dict[str, Any]]:
-    """One row a kind and subset: how many pairs, mean, standard deviation, smallest, largest.
+def summary(results: Sequence[PairBarriers]) -> list[dict[str, Any]]:
+    """One row per kind and subset: number of pairs, mean, standard deviation, smallest, largest.
 
-    `above_oracles` is the share of (pair, pair of oracles) in which the first one's barrier is the higher: one half
-    when the two are distributed alike. Pairs that share an oracle are not independent, so no p-value is given.
+    `above_oracles` is the share of (pair, pair of oracles) in which the first has the higher barrier: one half when
+    both have the same distribution. Pairs that share an oracle are not independent, so no p-value is given.
     """
     values: dict[tuple[str, str], list[float]] = {}
-    for pair in found:
+    for pair in results:
         for subset, barrier in pair.curves.items():
             values.setdefault((pair.kind, subset), []).append(barrier.value)
     rows = []
-    for (kind, subset), each in values.items():
+    for (kind, subset), barriers in values.items():
         base = values.get(("oracles", subset), [])
         rows.append(
             {
                 "kind": kind,
                 "subset": subset,
-                "pairs": len(each),
-                "mean": float(np.mean(each)),
-                "sd": float(np.std(each, ddof=1)) if len(each) > 1 else 0.0,
-                "smallest": min(each),
-                "largest": max(each),
-                "above_oracles": _share_above(each, base) if base and kind != "oracles" else None,
+                "pairs": len(barriers),
+                "mean": float(np.mean(barriers)),
+                "sd": float(np.std(barriers, ddof=1)) if len(barriers) > 1 else 0.0,
+                "smallest": min(barriers),
+                "largest": max(barriers),
+                "above_oracles": _share_above(barriers, base) if base and kind != "oracles" else None,
             }
         )
     return rows
@@ -168,25 +167,25 @@ def _share_above(values: Sequence[float], base: Sequence[float]) -> float:
 
 
 def _data(reference: Run, forget_set: ForgetSet | None, settings: BarrierSettings) -> tuple[Data, Examples]:
-    """The subsets, and the training data that BatchNorm's statistics are estimated on."""
+    """The subsets, and the training data for BatchNorm's statistics."""
     if forget_set is None:
         missing = [name for name in settings.on if name in ("forget", "retain")]
         if missing:
-            raise InputError(f"A barrier on {missing[0]} needs a forget set (--forget SET).")
-        train, test = (_some(each, settings) for each in reference.data())
+            raise InputError(f"A barrier on {missing[0]} needs a forget set; pass `forget_set`.")
+        train, test = (_sampled(part, settings) for part in reference.data())
         parts: Data = {"train": (train,), "test": (test,)}
         return {name: parts[name] for name in settings.on}, train
     split = reference.split(forget_set)
-    forget, retain, test = (_some(each, settings) for each in (split.forget, split.retain, split.test))
+    forget, retain, test = (_sampled(part, settings) for part in (split.forget, split.retain, split.test))
     parts = {"train": (forget, retain), "test": (test,), "forget": (forget,), "retain": (retain,)}
     return {name: parts[name] for name in settings.on}, retain
 
 
-def _some(examples: Examples, settings: BarrierSettings) -> Examples:
+def _sampled(examples: Examples, settings: BarrierSettings) -> Examples:
     if settings.examples is None or len(examples) <= settings.examples:
         return examples
-    draw = np.random.default_rng(settings.seed)
-    rows = np.sort(draw.choice(len(examples), settings.examples, replace=False))
+    rng = np.random.default_rng(settings.seed)
+    rows = np.sort(rng.choice(len(examples), settings.examples, replace=False))
     return examples.take(examples.ids[rows])
 
 
@@ -196,14 +195,14 @@ def _content(data: Data, statistics: Examples) -> str:
 
 
 def _key(pair: Pair, settings: BarrierSettings, content: str) -> str:
-    question = [pair.a.folder.digest(), pair.b.folder.digest(), asdict(settings), content]
-    return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:24]
+    inputs = [pair.a.folder.digest(), pair.b.folder.digest(), asdict(settings), content]
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def _write(file: Path, curves: Mapping[str, Barrier]) -> None:
     document = {
-        name: {"places": each.places.tolist(), "losses": each.losses.tolist()}
-        for name, each in curves.items()
+        name: {"places": barrier.places.tolist(), "losses": barrier.losses.tolist()}
+        for name, barrier in curves.items()
     }
     atomic.write_text(file, json.dumps(document) + "\n")
 
@@ -214,8 +213,8 @@ def _read(file: Path) -> dict[str, Barrier] | None:
     try:
         document = json.loads(file.read_text())
         return {
-            name: Barrier(np.array(each["places"]), np.array(each["losses"]))
-            for name, each in document.items()
+            name: Barrier(np.array(curve["places"]), np.array(curve["losses"]))
+            for name, curve in document.items()
         }
     except (ValueError, KeyError, TypeError):
-        raise RunFolderError(f"{file} is damaged; remove it and run this again.") from None
+        raise RunFolderError(f"{file} is damaged; remove it and run the command again.") from None

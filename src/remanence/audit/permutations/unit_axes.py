@@ -1,11 +1,11 @@
-"""What is known of a tensor's axes: which hidden units run along them, and in which order.
+"""The axes of a tensor: which hidden units run along them, and in which order.
 
-An *atom* is a row of units that are permuted together: the channels of a convolution, say. An axis is a sum of
+An *atom* is a row of units that are permuted together: the channels of a convolution, for example. An axis is a sum of
 products of atoms. ``((h, w),)`` is one axis along which the units of `w` run within each unit of `h` (heads and
-what is within a head); ``((a,), (b,))`` is `a` followed by `b` (a concatenation). An axis of size one is ``((),)``.
+units within a head); ``((a,), (b,))`` is `a` followed by `b` (a concatenation). An axis of size one is ``((),)``.
 
-Atoms start free and are only ever narrowed down: made equal, split into parts, or *held* (left as they are), which
-is always right and never helpful. An atom that comes out of a split is within another, its *parent*: its units may
+Atoms start free and are only ever restricted: united, split into parts, or *fixed* (not permuted), which is always
+correct but removes permutations. An atom that results from a split is nested in another, its *parent*: its units may
 be permuted differently for each unit of the parent.
 """
 
@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 
 class Atom:
-    """Some units; compare atoms by `root`."""
+    """A row of units; compare atoms by `root`."""
 
     __slots__ = ("_fixed", "at", "link", "parents", "parts", "size")
 
@@ -27,12 +27,12 @@ class Atom:
         self.parts: Axis | None = None
         self.parents: list[Atom] = list(parents)
         self.at: dict[int, Atom] = {}
-        """By position along a held parent, once somebody has picked one: the atoms this one stands for there."""
+        """By position along a fixed parent, for positions that were selected: the atom that this one stands for."""
         self._fixed = fixed
 
     @property
     def root(self) -> Atom:
-        """The atom that speaks for all that are equal to this one."""
+        """The representative of all atoms that are united with this one."""
         atom = self
         while atom.link is not None:
             atom = atom.link
@@ -40,18 +40,17 @@ class Atom:
 
     @property
     def fixed(self) -> bool:
-        """Whether these units stay where they are."""
         return self.root._fixed
 
-    def hold(self) -> None:
-        """Leave these units, and all parts of them, where they are."""
+    def fix(self) -> None:
+        """Do not permute these units, nor any parts of them."""
         root = self.root
         root._fixed = True
         for segment in root.parts or ():
             for atom in segment:
-                atom.hold()
+                atom.fix()
         for atom in root.at.values():
-            atom.hold()
+            atom.fix()
 
 
 Segment: TypeAlias = tuple[Atom, ...]
@@ -59,30 +58,27 @@ Axis: TypeAlias = tuple[Segment, ...]
 ONE: Axis = ((),)
 
 
-def free(size: int) -> Axis:
-    """An axis of which nothing is known yet."""
+def free_axis(size: int) -> Axis:
+    """An axis of units that can be permuted, as far as is known."""
     return ONE if size == 1 else ((Atom(size),),)
 
 
-def still(size: int) -> Axis:
-    """An axis whose entries stay where they are."""
+def fixed_axis(size: int) -> Axis:
+    """An axis whose entries are not permuted."""
     return ONE if size == 1 else ((Atom(size, fixed=True),),)
 
 
 def size_of(axis: Axis) -> int:
-    """How many entries run along it."""
     return sum(math.prod(atom.size for atom in segment) for segment in axis)
 
 
-def hold(axis: Axis) -> None:
-    """Leave all units of an axis where they are."""
+def fix(axis: Axis) -> None:
     for segment in axis:
         for atom in segment:
-            atom.hold()
+            atom.fix()
 
 
-def is_still(axis: Axis) -> bool:
-    """Whether nothing along it may move."""
+def is_fixed(axis: Axis) -> bool:
     return all(atom.fixed for segment in resolved(axis) for atom in segment)
 
 
@@ -90,46 +86,46 @@ def resolved(axis: Axis) -> Axis:
     """The axis in terms of atoms that have no parts."""
     segments: list[Segment] = []
     for segment in axis:
-        segments += _spread(segment)
+        segments += _expanded(segment)
     if len(segments) > 1 and all(atom.fixed for segment in segments for atom in segment):
-        return still(size_of(tuple(segments)))
+        return fixed_axis(size_of(tuple(segments)))
     return tuple(segments)
 
 
-def _spread(segment: Segment) -> list[Segment]:
+def _expanded(segment: Segment) -> list[Segment]:
     for place, atom in enumerate(segment):
         root = atom.root
         before, after = segment[:place], segment[place + 1 :]
         if root.parts is not None:
             if len(root.parts) == 1:
-                return _spread((*before, *root.parts[0], *after))
+                return _expanded((*before, *root.parts[0], *after))
             if not before:
-                return [each for part in root.parts for each in _spread((*part, *after))]
-            return _held(segment)  # something times a sum: no axis of ours
+                return [piece for part in root.parts for piece in _expanded((*part, *after))]
+            return _fixed_segment(segment)  # a product with a sum on the right cannot be expressed as an axis
         if root.at:
             return _picked(segment, place)
     return [tuple(atom.root for atom in segment)]
 
 
 def _picked(segment: Segment, place: int) -> list[Segment]:
-    """A held parent followed by atoms of which single positions were picked: one segment a position."""
+    """A fixed parent followed by atoms of which single positions were selected: one segment per position."""
     if place != 1 or not segment[0].fixed:
         return [tuple(atom.root for atom in segment)]
     parent = segment[0].root
-    spread = []
+    segments = []
     for i in range(parent.size):
-        spread += _spread(tuple(pick(atom, i) if atom.root.at else atom for atom in segment[1:]))
-    return spread
+        segments += _expanded(tuple(pick(atom, i) if atom.root.at else atom for atom in segment[1:]))
+    return segments
 
 
-def _held(segment: Segment) -> list[Segment]:
+def _fixed_segment(segment: Segment) -> list[Segment]:
     for atom in segment:
-        atom.hold()
-    return list(still(math.prod(atom.size for atom in segment)))
+        atom.fix()
+    return list(fixed_axis(math.prod(atom.size for atom in segment)))
 
 
 def pick(atom: Atom, index: int) -> Atom:
-    """What an atom stands for at one position of its held parent."""
+    """The atom that an atom stands for at one position of its fixed parent."""
     root = atom.root
     if root.fixed:
         return Atom(root.size, fixed=True)
@@ -140,19 +136,19 @@ def pick(atom: Atom, index: int) -> Atom:
 
 
 def unite(a: Axis, b: Axis) -> Axis:
-    """The units along these two axes, equally long, are the same; the common axis."""
+    """Declare the units along two axes of equal length to be the same; return the common axis."""
     while True:
         a, b = resolved(a), resolved(b)
-        if not _step(a, b):
+        if not _unite_step(a, b):
             return resolved(a)
 
 
-def _step(a: Axis, b: Axis) -> bool:
-    """Bring two axes one step closer to each other; whether anything had to be split for it."""
+def _unite_step(a: Axis, b: Axis) -> bool:
+    """Make two axes more alike; return whether an atom was split."""
     for s, t in zip(a, b, strict=False):
         if s == t:
             continue
-        one, other = (math.prod(atom.size for atom in each) for each in (s, t))
+        one, other = (math.prod(atom.size for atom in segment) for segment in (s, t))
         if one == other:
             if _unite_products(s, t):
                 return True
@@ -162,13 +158,13 @@ def _step(a: Axis, b: Axis) -> bool:
             return True
     else:
         return False
-    hold(a)
-    hold(b)
+    fix(a)
+    fix(b)
     return False
 
 
 def _cut(segment: Segment, size: int) -> bool:
-    """Split the outermost atom so that the segment begins with one of this size; whether that can be."""
+    """Split the outermost atom so that the segment begins with one of this size; return whether it is possible."""
     if not segment:
         return False
     outer, inner = segment[0].root, math.prod(atom.size for atom in segment[1:])
@@ -181,7 +177,7 @@ def _cut(segment: Segment, size: int) -> bool:
 
 
 def _unite_products(s: Segment, t: Segment) -> bool:
-    """Make two products of atoms the same, outermost first; whether an atom was split."""
+    """Unite two products of atoms, outermost first; return whether an atom was split."""
     for p, q in zip(s, t, strict=False):
         if p.size == q.size:
             _equate(p, q)
@@ -193,7 +189,7 @@ def _unite_products(s: Segment, t: Segment) -> bool:
             return True
         else:
             for atom in (*s, *t):
-                atom.hold()
+                atom.fix()
             return False
     return False
 
@@ -203,14 +199,14 @@ def _equate(p: Atom, q: Atom) -> None:
     if p is q:
         return
     if p.at or q.at or p.fixed or q.fixed:
-        p.hold()
-        q.hold()
+        p.fix()
+        q.fix()
     q.link = p
     p.parents += q.parents
 
 
 def nest(atom: Atom, outer: int) -> tuple[Atom, Atom]:
-    """Split an atom into `outer` blocks and what is within each."""
+    """Split an atom into `outer` blocks and the units within each."""
     root = atom.root
     first = Atom(outer, fixed=root.fixed, parents=root.parents)
     within = Atom(root.size // outer, fixed=root.fixed, parents=[first])
@@ -219,28 +215,28 @@ def nest(atom: Atom, outer: int) -> tuple[Atom, Atom]:
 
 
 def merged(axes: Sequence[Axis]) -> Axis:
-    """One axis that runs through all of these, the last fastest."""
+    """One axis in place of several; the last runs fastest."""
     first, *rest = (resolved(axis) for axis in axes)
     if all(len(axis) == 1 for axis in rest):
         tail = tuple(atom for axis in rest for atom in axis[0])
         return tuple((*segment, *tail) for segment in first)
     for axis in axes:
-        hold(axis)
-    return still(math.prod(size_of(axis) for axis in axes))
+        fix(axis)
+    return fixed_axis(math.prod(size_of(axis) for axis in axes))
 
 
 def divided(axis: Axis, sizes: Sequence[int]) -> list[Axis]:
     """Several axes, of these sizes, in place of one; the last runs fastest."""
     axis = resolved(axis)
-    wanted = [size for size in sizes if size != 1]
-    if len(wanted) == 1:
-        found: list[Axis] | None = [axis]
+    lengths = [size for size in sizes if size != 1]
+    if len(lengths) == 1:
+        axes: list[Axis] | None = [axis]
     else:
-        found = _divided(list(axis[0]), wanted) if len(axis) == 1 else None
-    if found is None:
-        hold(axis)
-        found = [still(size) for size in wanted]
-    parts = iter(found)
+        axes = _divided(list(axis[0]), lengths) if len(axis) == 1 else None
+    if axes is None:
+        fix(axis)
+        axes = [fixed_axis(size) for size in lengths]
+    parts = iter(axes)
     return [ONE if size == 1 else next(parts) for size in sizes]
 
 
@@ -266,6 +262,6 @@ def _divided(atoms: list[Atom], sizes: Sequence[int]) -> list[Axis] | None:
 
 def cut(axis: Axis, sizes: Sequence[int]) -> list[Axis]:
     """The axis in consecutive pieces of these sizes."""
-    pieces = [free(size) for size in sizes]
+    pieces = [free_axis(size) for size in sizes]
     unite(axis, tuple(segment for piece in pieces for segment in piece))
     return [resolved(piece) for piece in pieces]

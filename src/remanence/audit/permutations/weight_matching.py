@@ -1,4 +1,4 @@
-"""Weight matching: the permutation that brings two models' weights closest, by coordinate descent."""
+"""Weight matching: the permutation that minimizes the distance of two models' weights, by coordinate descent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from remanence.audit.permutations.assignment import assign
 from remanence.audit.permutations.symmetry import (
     FIXED,
-    Layout,
+    AxisLayout,
     Permutations,
     Symmetry,
     permuted_axis,
@@ -21,7 +21,7 @@ from remanence.audit.permutations.symmetry import (
 )
 
 GAIN = 1e-12
-"""Coordinate descent ends when a round gains less than this share of the reference's squared norm."""
+"""Coordinate descent ends when a round gains less than this share of the squared norm of the reference."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Weights:
     symmetry: Symmetry
 
     def agreement(self, chosen: Permutations, names: Collection[str] | None = None) -> float:
-        """Inner product of the reference's weights with the other's, permuted; of all, or of those named."""
+        """Inner product of the reference's weights with the other's, permuted; of all weights or the named ones."""
         layouts = self.symmetry.layouts
         return sum(
             float(
@@ -50,18 +50,17 @@ class Weights:
 
 
 def match_weights(weights: Weights, *, orders: int, seed: int) -> Permutations:
-    """Maximise the weights' inner product over one tree of units at a time, all others as they are.
+    """Maximize the inner product of the weights over one tree of units at a time, the others unchanged.
 
-    Every such step is solved exactly. Rounds go on until one gains less than 1e-12 of the reference's squared norm; a
-    step that gains nothing is not taken, so the agreement never falls. The descent starts from the units' given places
+    Every such step is solved exactly. Rounds continue until one gains less than 1e-12 of the squared norm of the
+    reference; a step without gain is not taken, so the agreement never decreases. The descent starts from the identity
     in `orders` random orders, and once from a pass through the model from its inputs, in which a unit is matched only
-    by weights whose other end has been matched already. The best end is taken: a local optimum, as always with this
-    method.
+    by weights whose other end has been matched already. The best result is returned: a local optimum.
     """
-    symmetry, draw = weights.symmetry, np.random.default_rng(seed)
+    symmetry, rng = weights.symmetry, np.random.default_rng(seed)
     ends = [_descend(weights, _from_inputs(weights), symmetry.roots)]
     for _ in range(orders):
-        order = draw.permutation(np.array(symmetry.roots, dtype=np.int64)).tolist()
+        order = rng.permutation(np.array(symmetry.roots, dtype=np.int64)).tolist()
         ends.append(_descend(weights, symmetry.identity(), order))
     return max(ends, key=lambda end: end[1])[0]
 
@@ -73,20 +72,20 @@ def _descend(weights: Weights, start: Permutations, order: Sequence[int]) -> tup
     while True:
         gained = 0.0
         for root in order:
-            tried = chosen | assign(weights.symmetry, root, _gains(weights, root, chosen))
-            gain = weights.agreement(tried, moved[root]) - weights.agreement(chosen, moved[root])
+            candidate = chosen | assign(weights.symmetry, root, _gains(weights, root, chosen))
+            gain = weights.agreement(candidate, moved[root]) - weights.agreement(chosen, moved[root])
             if gain > 0:
-                chosen, gained = tried, gained + gain
+                chosen, gained = candidate, gained + gain
         if gained <= GAIN * scale:
             return chosen, weights.agreement(chosen)
 
 
-def _nodes(layouts: Sequence[Layout]) -> set[int]:
+def _nodes(layouts: Sequence[AxisLayout]) -> set[int]:
     return {node for axis in layouts for segment in axis for node, _ in segment} - {FIXED}
 
 
 def _from_inputs(weights: Weights) -> Permutations:
-    """Match from the inputs on, each tree by the weights that lead to it from what has been matched."""
+    """Match from the inputs on, each tree by the weights that connect it with trees that have been matched."""
     symmetry = weights.symmetry
     chosen, known = symmetry.identity(), set[int]()
     for root in symmetry.roots:
@@ -99,33 +98,33 @@ def _from_inputs(weights: Weights) -> Permutations:
 def _gains(
     weights: Weights, root: int, chosen: Permutations, among: Collection[int] | None = None
 ) -> dict[int, NDArray[np.float64]]:
-    """How well each unit of the tree goes with each, by all weights it is an end of."""
+    """The gain of every pair of units of the tree, over all weights that they belong to."""
     symmetry = weights.symmetry
     tree = set(symmetry.tree(root))
-    unmoved = symmetry.identity()
-    others = {node: unmoved[node] if node in tree else places for node, places in chosen.items()}
+    identity = symmetry.identity()
+    others = {node: identity[node] if node in tree else positions for node, positions in chosen.items()}
     gains: dict[int, NDArray[np.float64]] = {}
     for name in weights.moved_by(root):
-        ours, layouts = weights.reference[name], symmetry.layouts[name]
+        reference, layouts = weights.reference[name], symmetry.layouts[name]
         nodes = [{node for segment in axis for node, _ in segment} - {FIXED} for axis in layouts]
         if among is not None and not set().union(*nodes) <= set(among):
             continue
-        for axis, found in enumerate(nodes):
-            if found & tree:
-                theirs = weights.other[name]
+        for axis, along_axis in enumerate(nodes):
+            if along_axis & tree:
+                other = weights.other[name]
                 for i, layout in enumerate(layouts):
-                    theirs = permuted_axis(theirs, i, layout, others if i == axis else chosen, symmetry)
-                for node, table in _products(layouts[axis], ours, theirs, axis, tree):
+                    other = permuted_axis(other, i, layout, others if i == axis else chosen, symmetry)
+                for node, table in _products(layouts[axis], reference, other, axis, tree):
                     gains[node] = gains[node] + table if node in gains else table
     return gains
 
 
 def _products(
-    layout: Layout, ours: Tensor, theirs: Tensor, axis: int, tree: Collection[int]
+    layout: AxisLayout, reference: Tensor, other: Tensor, axis: int, tree: Collection[int]
 ) -> list[tuple[int, NDArray[np.float64]]]:
     """For every segment of an axis along which the tree runs: the innermost node, and [N, N] inner products."""
-    found, start = [], 0
-    ours, theirs = ours.movedim(axis, 0), theirs.movedim(axis, 0)
+    products, start = [], 0
+    tensors = [tensor.movedim(axis, 0) for tensor in (reference, other)]
     for segment in layout:
         sizes = [size for _, size in segment]
         stop = start + math.prod(sizes)
@@ -133,10 +132,10 @@ def _products(
         if inside:
             rest = [i for i in range(len(sizes)) if i not in inside]
             n = math.prod(sizes[i] for i in inside)
-            one, other = (
-                each[start:stop].reshape(*sizes, -1).permute(*inside, *rest, len(sizes)).reshape(n, -1)
-                for each in (ours, theirs)
+            left, right = (
+                tensor[start:stop].reshape(*sizes, -1).permute(*inside, *rest, len(sizes)).reshape(n, -1)
+                for tensor in tensors
             )
-            found.append((segment[inside[-1]][0], (one @ other.T).numpy()))
+            products.append((segment[inside[-1]][0], (left @ right.T).numpy()))
         start = stop
-    return found
+    return products
