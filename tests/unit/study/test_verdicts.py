@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from remanence.experiments import Duration
 from remanence.report.study_figures import barriers_figure, lines_figure, proxies_figure
@@ -29,8 +30,8 @@ def runs(
             Duration(abs(value), reached and value >= 0),
             CAP,
         )
-        for seed, each in enumerate(times)
-        for band, value in enumerate(each)
+        for seed, bands in enumerate(times)
+        for band, value in enumerate(bands)
     ]
 
 
@@ -71,6 +72,25 @@ def test_times_that_were_cut_off_are_no_times(times: list[list[float]], agreemen
     assert rising(runs(times), "harder takes longer").agreement == agreement
 
 
+def agreement(*times: float) -> float | None:
+    """Of one seed; a negative time is one at which the run was given up."""
+    return rank_agreement(runs([list(times)]))
+
+
+def test_rank_agreement_is_spearman_with_ties() -> None:
+    times = [0.0, 0.0, 0.0, 6.0, 15.0]
+    assert agreement(*times) == pytest.approx(spearmanr(range(5), times).statistic)
+    assert agreement(1, 1, 1, 1, 1) is None
+
+
+def test_a_run_that_did_not_reach_the_target_is_slower_than_those_that_did() -> None:
+    assert agreement(29.0, -30.0) == pytest.approx(1.0)
+    assert agreement(5.0, -30.0, -30.0) == pytest.approx(np.sqrt(3) / 2)
+    assert agreement(-30.0, -30.0, -30.0) is None
+    assert agreement(30.0, -30.0) is None, "the second may have been close by then"
+    assert agreement(1.0, 3.0, -2.0) == pytest.approx(1.0), "one that diverged early is left out"
+
+
 def test_which_of_two_times_is_longer() -> None:
     there, cut = Duration(3.0, True), Duration(9.0, False)
     assert gap(there, Duration(1.0, True)) == Gap(2.0)
@@ -101,8 +121,6 @@ def test_separation_is_not_judged_from_the_cap() -> None:
 def test_spearman() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.random(50).tolist(), rng.random(50).tolist()
-    from scipy.stats import spearmanr
-
     assert spearman(a, b) == pytest.approx(spearmanr(a, b).statistic)
     assert spearman([1, 1, 1], [1, 2, 3]) is None
     assert spearman([1, 2, 3, 4, 5], [1, 2, 3, 5, 4]) == 0.9, "which `at least 0.9` must take"
