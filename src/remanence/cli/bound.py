@@ -13,7 +13,7 @@ from remanence.cli.options import Flag, Json, Repeated
 from remanence.theory.routes import RouteSettings
 from remanence.types import Bound
 
-app = App(name="bound", help="Calculate a bound: its value, status, assumptions and formula.")
+app = App(name="bound")
 
 Composition = Annotated[
     Literal["pathwise", "stepwise", "printed", "accountant"],

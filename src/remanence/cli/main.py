@@ -8,34 +8,14 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 from cyclopts import App, CycloptsError, Group
 
 from remanence._version import __version__
 from remanence.cli import console
-from remanence.cli.audit import app as audit
-from remanence.cli.barrier import app as barrier
-from remanence.cli.bound import app as bound
-from remanence.cli.calibrate import app as calibrate
-from remanence.cli.certify import app as certify
-from remanence.cli.dashboard import app as dashboard
-from remanence.cli.data import app as data
-from remanence.cli.demo import app as demo
-from remanence.cli.diff import app as diff
-from remanence.cli.doctor import app as doctor
-from remanence.cli.forget import app as forget
 from remanence.cli.messages import continuation, in_options
-from remanence.cli.plan import app as plan
-from remanence.cli.purge import app as purge
-from remanence.cli.score import app as score
-from remanence.cli.select import app as select
-from remanence.cli.study import app as study
-from remanence.cli.trace import app as trace
-from remanence.cli.train import app as train
-from remanence.cli.tune import app as tune
-from remanence.cli.unlearn import app as unlearn
-from remanence.cli.verify import app as verify
 from remanence.errors import FULL_DISK, DataWarning, InputError, RemanenceError
 
 app = App(
@@ -52,15 +32,22 @@ Start here: `remanence demo`""",
     suppress_keyboard_interrupt=False,
 )
 _HEADINGS = {
-    "Get started": (demo, doctor, data, dashboard),
-    "Train and score": (train, trace, score, diff),
-    "Unlearn and audit": (select, tune, unlearn, audit, barrier),
-    "Deletion requests": (calibrate, plan, forget, verify, purge),
-    "Theory and studies": (bound, certify, study),
+    "Get started": ("demo", "doctor", "data", "dashboard"),
+    "Train and score": ("train", "trace", "score", "diff"),
+    "Unlearn and audit": ("select", "tune", "unlearn", "audit", "barrier"),
+    "Deletion requests": ("calibrate", "plan", "forget", "verify", "purge"),
+    "Theory and studies": ("bound", "certify", "study"),
 }
-for heading, commands in _HEADINGS.items():
+_LAZY = {"bound": "Calculate a bound: its value, status, assumptions and formula."}
+"""Commands that are imported when they are used, because `remanence --help` must not wait for scipy."""
+for heading, names in _HEADINGS.items():
     group = Group.create_ordered(heading)
-    for position, command in enumerate(commands):
+    for position, name in enumerate(names):
+        if name in _LAZY:
+            place = f"remanence.cli.{name}:app"
+            app.command(place, name=name, help=_LAZY[name], group=group, sort_key=position)
+            continue
+        command = import_module(f"remanence.cli.{name}").app
         command.group, command.sort_key = group, position
         app.command(command)
 app["--help"].group = app["--version"].group = Group.create_ordered("Options")

@@ -22,7 +22,7 @@ _CONTINUED: dict[str, tuple[str, ...]] = {
 def in_options(sentence: str, app: App, arguments: Sequence[str]) -> str:
     """Replace every argument in backticks by the option of the running command; positional ones by their name."""
     options = _options(app, arguments)
-    return re.sub(r"`(\w+)`", lambda match: options.get(match[1], match[0]), sentence)
+    return re.sub(r"`(\w+)(?:=True)?`", lambda match: options.get(match[1], match[0]), sentence)
 
 
 def continuation(app: App, arguments: Sequence[str]) -> str:

@@ -61,7 +61,7 @@ def select_forget_sets(
     score: str | None = None,
     alpha: float = 8.0,
     sigma: float | None = None,
-    data: str | Path | None = None,
+    data: str | None = None,
     data_dir: str | Path | None = None,
     **options: Any,
 ) -> tuple[Sets, str | None]:
@@ -83,8 +83,7 @@ def select_forget_sets(
     scores, digest = scores_from(source, score, alpha=alpha, sigma=sigma)
     if how == "class":
         _given("class_name", options.get("class_name"), how)
-        source_of_examples: str | Path = _given("data", data, how)
-        options["examples"] = load_dataset(source_of_examples, data_dir)[0]
+        options["examples"] = load_dataset(_given("data", data, how), data_dir)[0]
     return choose(how, scores, digest=digest, **options), digest
 
 

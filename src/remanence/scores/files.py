@@ -31,9 +31,7 @@ def write_scores(path: Path, table: ScoreTable, *, force: bool = False) -> None:
     if writer is None:
         raise InputError(f"{path} must end in one of {', '.join(_WRITERS)}.")
     if path.exists() and not force:
-        raise InputError(
-            f"{path} exists and was left as it is; choose another file, or pass `force=True`."
-        )
+        raise InputError(f"{path} exists and was left as it is; choose another file, or pass `force=True`.")
     columns: dict[str, list[Any]] = {"id": table.ids.tolist()}
     for name, scores in table.columns.items():
         columns[name] = scores.values.tolist()
