@@ -220,7 +220,7 @@ def test_missing_data_say_where_to_get_them_and_where_to_put_them(tmp_path: Path
         with pytest.raises(rm.DataError, match=home) as refusal:
             rm.load_dataset(name, tmp_path)
         assert str(tmp_path) in str(refusal.value)
-        assert "--data-dir or REMANENCE_DATA" in str(refusal.value)
+        assert "`data_dir` or REMANENCE_DATA" in str(refusal.value)
 
 
 def test_only_what_is_missing_is_asked_for(tmp_path: Path) -> None:
