@@ -77,7 +77,7 @@ def unlearn_again(
     settings = calibration.settings
     assert settings.budget is not None  # a calibration has resolved settings
     split = run.split(forget_set)
-    unlearning = monitored_settings(run, settings.method, settings.options, settings.budget, seed=seed)
+    unlearning = monitored_settings(run, settings.method, settings.options, settings.budget, seed)
     _, training, total = begin_unlearning(run, split, unlearning)
     evaluations = Evaluations(sampled(split, SAMPLE, seed), unlearning.metrics, unlearning.at, seed)
     until = (lambda rows: False) if criterion is None else criterion.holds

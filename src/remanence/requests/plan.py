@@ -33,14 +33,7 @@ _TOO_EXPENSIVE = 0.8
 
 @dataclass(frozen=True)
 class Member:
-    """One example of a request.
-
-    Args:
-        id: its id.
-        label: name of its class.
-        loss: its privacy loss.
-        percentile: percentage of all training examples with a lower loss.
-    """
+    """One example of a request: its class, its privacy loss, and the percentage of examples with a lower loss."""
 
     id: int | str
     label: str
@@ -178,14 +171,8 @@ class Plan:
         return plan_card(self.recommendation(), rows, self.caveats, self._drawn())
 
     def _drawn(self) -> tuple[float, float, float, float, float]:
-        forecast = self.forecast
-        return (
-            forecast.steps,
-            forecast.low,
-            forecast.high,
-            float(self.retraining["steps"]),
-            forecast.coverage,
-        )
+        steps, low, high = self.forecast.steps, self.forecast.low, self.forecast.high
+        return steps, low, high, float(self.retraining["steps"]), self.forecast.coverage
 
 
 def make_plan(
@@ -222,7 +209,7 @@ def make_plan(
         seconds_per_step=seconds_per_step,
         retraining=calibration.retraining,
         accuracy=_accuracy_changes(calibration),
-        bound=group_bound(removed_norms(run, trace, request.ids), trace.steps, trace.mechanism),
+        bound=group_bound(removed_norms(run, trace, request.ids), trace),
         method=settings.method,
         options=settings.options,
         budget=settings.budget,

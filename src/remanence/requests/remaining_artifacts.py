@@ -138,7 +138,7 @@ def _holds_any(run: Run, ids: Ids) -> bool:
 
 
 def _walk(look_in: Iterable[Path], skip: Path) -> Iterator[tuple[Path, list[str]]]:
-    for root in look_in:
+    for root in dict.fromkeys(look_in):
         for path, subfolders, names in os.walk(root):
             folder = Path(path)
             if folder.resolve() == skip:
