@@ -81,7 +81,7 @@ class Audit:
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Plot the distance of each metric from the oracles, in tolerances; on new axes by default."""
-        from remanence.display.axes import draw_distances, on_axes
+        from remanence.display.plots import draw_distances, on_axes
 
         distances = self._distances()
         if not distances:
@@ -91,7 +91,7 @@ class Audit:
         return on_axes(lambda axes: draw_distances(axes, list(distances), list(distances.values())), ax)
 
     def _repr_html_(self) -> str:
-        from remanence.display.cards import audit_card
+        from remanence.display.notebook_cards import audit_card
 
         rows = [
             (row.metric.name, row.value, row.oracle_mean, row.oracle_sd, row.distance, row.verdict)

@@ -155,12 +155,12 @@ class Plan:
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw the forecast beside retraining; on new axes by default."""
-        from remanence.display.axes import draw_forecast, on_axes
+        from remanence.display.plots import draw_forecast, on_axes
 
         return on_axes(lambda axes: draw_forecast(axes, *self._drawn()), ax)
 
     def _repr_html_(self) -> str:
-        from remanence.display.cards import plan_card
+        from remanence.display.notebook_cards import plan_card
 
         high = f"{self.forecast.high:.0f}" if math.isfinite(self.forecast.high) else "unknown"
         rows = {

@@ -28,7 +28,7 @@ def find_study(name: str) -> Path:
     if path.is_file():
         return path
     known = {study.stem: study for study in shipped()}
-    if path.stem in known and path.suffix in ("", ".toml") and not path.exists():
+    if path.stem in known and path.suffix in ("", ".toml"):
         return known[path.stem]
     if path.suffix == ".toml" and len(path.parts) > 1 and path.parts[0] != "studies":
         raise InputError(f"{path} does not exist; `remanence study list` shows the studies there are.")

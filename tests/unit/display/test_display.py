@@ -12,7 +12,7 @@ import pytest
 from matplotlib import pyplot
 
 import remanence as rm
-from remanence.display.tables import human, table
+from remanence.display.html import human, table
 from remanence.forecast import Expectation, Forecast
 from remanence.requests.criterion import Criterion
 from remanence.requests.plan import Member
