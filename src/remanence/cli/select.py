@@ -76,7 +76,7 @@ def select(
     class_:
         With class: its name.
     ids:
-        With ids: a .csv, .parquet or .json file, or text with one id a line.
+        With ids: a .csv, .parquet or .json file, or text with one id per line.
     users:
         With user: a .csv or .parquet table that says whose each example is.
     user:
