@@ -1,4 +1,4 @@
-"""How figures are saved; how they look is `display.look`."""
+"""How figures are saved; their style is `display.figure_style`."""
 
 from __future__ import annotations
 
