@@ -130,6 +130,10 @@ def audit_runs(
         shadows: outputs of shadow models, for U-LiRA.
         progress: called after every evaluated model.
     """
+    if not runs:
+        raise InputError("Expected at least one run in `runs`; got none.")
+    if tolerance is not None and not tolerance > 0:
+        raise InputError(f"`tolerance` must be above 0; got {tolerance}.")
     check_oracles(oracles, forget_set)
     share_data([*runs, *oracles])
     chosen = {id(run): _metrics(run, forget_set, oracles, shadows, metrics) for run in runs}
