@@ -13,7 +13,7 @@ from remanence.data import digits
 from remanence.forgetting import write_forget_sets
 from remanence.storage import Draft, seal_in_place
 from remanence.training import Recipe
-from remanence.training.run import RunSettings, train_run
+from remanence.training.train_run import RunSettings, train_run
 
 TRAIN, _ = digits()
 FORGET = TRAIN.ids[:60]
