@@ -17,6 +17,7 @@ from remanence.forgetting.selection import (
     of_class,
     of_user,
     random_set,
+    select_forget_sets,
 )
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "random_set",
     "read_forget_set",
     "read_forget_set_for",
+    "select_forget_sets",
     "users_from_file",
     "write_forget_sets",
 ]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from remanence.data import Examples
+from remanence.data import Examples, load_dataset
 from remanence.errors import DataError, InputError, UnknownNameError
 from remanence.forgetting.forget_set_files import ids_from_file, users_from_file
+from remanence.scores import scores_from
 from remanence.types import ForgetSet, Ids, Scores
 
 SELECTION_RULES = ("bands", "hardest", "easiest", "random", "class", "ids", "user")
@@ -69,6 +70,39 @@ def choose(
             owned = users_from_file(path, scores.ids, id_column=id_column, user_column=user_column)
             return (of_user(*owned, _given("user", user, how)),)
     raise UnknownNameError("selection rule", how, SELECTION_RULES)
+
+
+def select_forget_sets(
+    source: Path,
+    how: str,
+    *,
+    score: str | None = None,
+    alpha: float = 8.0,
+    sigma: float | None = None,
+    data: str | None = None,
+    data_dir: str | Path | None = None,
+    **options: Any,
+) -> tuple[tuple[ForgetSet, ...], str | None]:
+    """Select forget sets from the examples of a run, or of a table of scores.
+
+    Args:
+        source: folder of a run with a trace, or a table written by `write_scores`.
+        how: one of the `SELECTION_RULES`.
+        score: name of the score; the privacy loss by default.
+        alpha: order of the privacy loss, for a run.
+        sigma: noise level of the privacy loss, for a run; the run's own by default.
+        data: the data set that the run was trained on, for `class`.
+        data_dir: folder of the named data sets.
+        options: further arguments of `choose`.
+
+    Returns:
+        The forget sets, and the digest of the data that they belong to, where it is known.
+    """
+    scores, digest = scores_from(source, score, alpha=alpha, sigma=sigma)
+    if how == "class":
+        _given("class_name", options.get("class_name"), how)
+        options["examples"] = load_dataset(_given("data", data, how), data_dir)[0]
+    return choose(how, scores, digest=digest, **options), digest
 
 
 def bands(scores: Scores, size: int) -> tuple[ForgetSet, ...]:
@@ -132,7 +166,7 @@ def of_user(ids: Ids, users: Sequence[str], user: str) -> ForgetSet:
 
 def _given(name: str, value: _Value | None, how: str) -> _Value:
     if value is None:
-        raise InputError(f"Choosing by {how} needs `{name}`.")
+        raise InputError(f"Selecting by {how!r} needs `{name}`.")
     return value
 
 

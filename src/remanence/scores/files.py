@@ -22,7 +22,7 @@ _STATUS = " status"
 """Suffix of the column with the status of a bound, which is stored beside the bound."""
 
 
-def write_scores(path: Path, table: ScoreTable, *, overwrite: bool = False) -> None:
+def write_scores(path: Path, table: ScoreTable, *, force: bool = False) -> None:
     """Write a table in the format of the file's suffix (.csv, .parquet, .json): `id`, then one column per score.
 
     Each privacy loss is followed by a column with its status. In JSON an infinite value is null.
@@ -30,10 +30,8 @@ def write_scores(path: Path, table: ScoreTable, *, overwrite: bool = False) -> N
     writer = _WRITERS.get(path.suffix.lower())
     if writer is None:
         raise InputError(f"{path} must end in one of {', '.join(_WRITERS)}.")
-    if path.exists() and not overwrite:
-        raise InputError(
-            f"{path} exists and was left as it is; choose another file, or pass `overwrite=True`."
-        )
+    if path.exists() and not force:
+        raise InputError(f"{path} exists and was left as it is; choose another file, or pass `force=True`.")
     columns: dict[str, list[Any]] = {"id": table.ids.tolist()}
     for name, scores in table.columns.items():
         columns[name] = scores.values.tolist()

@@ -54,6 +54,24 @@ class ScoreTable:
         matrix[:, constant] = np.nan
         return matrix
 
+    def document(self) -> dict[str, Any]:
+        """The columns with their status, and their rank correlations, as JSON values; the scores are left out."""
+        matrix = [[None if np.isnan(value) else value for value in row] for row in self.spearman().tolist()]
+        return {
+            "examples": len(self.ids),
+            "scores": [
+                {
+                    "column": name,
+                    "score": scores.name,
+                    "params": dict(scores.params),
+                    "status": scores.status.value,
+                    "reasons": list(scores.reasons),
+                }
+                for name, scores in self.columns.items()
+            ],
+            "spearman": {"columns": list(self.columns), "matrix": matrix},
+        }
+
 
 def available_scores(trace: NormTrace) -> tuple[str, ...]:
     """The scores that can be computed from what this trace contains."""
