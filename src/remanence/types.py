@@ -175,7 +175,7 @@ class NormTrace:
             ids: examples to draw one by one.
             ax: where; new axes by default.
         """
-        from remanence.display.axes import draw_norms, on_axes
+        from remanence.display.plots import draw_norms, on_axes
 
         wanted = as_ids(ids)
         columns = positions_of(wanted, self.ids, what="the trace")
@@ -183,7 +183,7 @@ class NormTrace:
         return on_axes(lambda axes: draw_norms(axes, self.steps, self.norms, named), ax)
 
     def _repr_html_(self) -> str:
-        from remanence.display.cards import trace_card
+        from remanence.display.notebook_cards import trace_card
 
         return trace_card(self.ids, self.steps, self.norms, vars(self.mechanism), self._recorded())
 
@@ -214,12 +214,12 @@ class Scores:
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw how many examples have which score; on new axes by default."""
-        from remanence.display.axes import draw_scores, on_axes
+        from remanence.display.plots import draw_scores, on_axes
 
         return on_axes(lambda axes: draw_scores(axes, self.name, self.values), ax)
 
     def _repr_html_(self) -> str:
-        from remanence.display.cards import scores_card
+        from remanence.display.notebook_cards import scores_card
 
         return scores_card(self.name, self.ids, self.values, self.params, self.status, self.reasons)
 

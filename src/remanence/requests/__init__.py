@@ -8,7 +8,7 @@ from remanence.requests.plan import Plan, make_plan
 from remanence.requests.plan_page import write_plan_page
 from remanence.requests.purging import Purged, list_remaining_artifacts, purge
 from remanence.requests.remaining_artifacts import RemainingArtifact
-from remanence.requests.request import ForgetOptions, Request, read_request
+from remanence.requests.request import ForgetOptions, Request, make_request, read_request
 from remanence.requests.signing import read_private_key, read_public_key
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "forget",
     "list_remaining_artifacts",
     "make_plan",
+    "make_request",
     "purge",
     "read_calibration",
     "read_evidence",

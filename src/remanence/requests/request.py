@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from remanence.errors import DataError, InputError
 from remanence.forgetting import ids_from_file, read_forget_set_for
+from remanence.requests.signing import file_sha256
 from remanence.training import Run
-from remanence.types import ForgetSet, Ids
+from remanence.types import ForgetSet, Ids, positions_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,11 +22,11 @@ class Request:
 
     Args:
         forget_set: the examples.
-        file_sha256: hash of the file that lists them.
+        file_sha256: hash of the file that lists them; empty when there is no file.
     """
 
     forget_set: ForgetSet
-    file_sha256: str
+    file_sha256: str = ""
 
     @property
     def ids(self) -> Ids:
@@ -76,8 +76,15 @@ def read_request(path: Path, run: Run, *, column: str = "id") -> Request:
         forget_set = read_forget_set_for(path, run)
     else:
         forget_set = ids_from_file(path, run.clean[0].ids, column=column)
-    _refuse_removed(forget_set, run, path)
-    return Request(forget_set, hashlib.sha256(path.read_bytes()).hexdigest())
+    _refuse_removed(forget_set, run, str(path))
+    return Request(forget_set, file_sha256(path))
+
+
+def make_request(forget_set: ForgetSet, run: Run) -> Request:
+    """A request from ids in memory; each must belong to an example that the run was trained on and still holds."""
+    positions_of(forget_set.ids, run.clean[0].ids, what=str(run.folder.path))
+    _refuse_removed(forget_set, run, "The request")
+    return Request(forget_set)
 
 
 def model_hash(run: Run) -> str:
@@ -85,7 +92,7 @@ def model_hash(run: Run) -> str:
     return run.folder.files()["weights.safetensors"]
 
 
-def _refuse_removed(forget_set: ForgetSet, run: Run, path: Path) -> None:
+def _refuse_removed(forget_set: ForgetSet, run: Run, source: str) -> None:
     for removed, reason in (
         (run.forgotten, "have been forgotten already"),
         (run.never_seen, "were never trained on"),
@@ -93,7 +100,7 @@ def _refuse_removed(forget_set: ForgetSet, run: Run, path: Path) -> None:
         overlap = forget_set.ids[np.isin(forget_set.ids, removed)]
         if len(overlap):
             raise DataError(
-                f"{path} must name examples that {run.folder.path} still holds; {len(overlap)} of its "
+                f"{source} must name examples that {run.folder.path} still holds; {len(overlap)} of its "
                 f"{len(forget_set.ids)} {reason}, the first is {overlap[0]}. Nothing was changed."
             )
 

@@ -19,14 +19,7 @@ _IF_POISONED = ("gus", "gus_z")
 
 
 def audit_request(run: Run, plan: Plan, unlearned: nn.Module, oracle: Run | None) -> list[dict[str, Any]]:
-    """Every metric that can be computed, before and after unlearning.
-
-    Args:
-        run: the run before unlearning.
-        plan: has the values that the reference models lead to expect.
-        unlearned: the model after unlearning.
-        oracle: a model retrained without the examples, if there is one.
-    """
+    """Every metric that can be computed, before and after unlearning, and for the oracle if there is one."""
     split = run.split(plan.request.forget_set)
     context = Context(poison=run.poison, clean=run.clean[0])
     models = {"before": run.model(), "after": unlearned}
@@ -64,7 +57,7 @@ def _row(name: str, evaluations: Mapping[str, Evaluation], plan: Plan) -> dict[s
         "mia": (expected.mia, expected.mia_spread),
         "log_odds": (expected.log_odds, expected.log_odds_spread),
     }.get(name, (None, None))
-    tolerance = metric.scale(evaluations["after"]) if callable(metric.scale) else metric.scale
+    tolerance = metric.tolerance_for(evaluations["after"])
     if name == plan.criterion.metric:
         tolerance = plan.criterion.tolerance
     after, oracle = values["after"], values.get("oracle")

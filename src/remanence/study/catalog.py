@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,24 @@ Table = dict[str, Any]
 def shipped() -> list[Path]:
     """Every study that comes with the package; a file without a figure is only there to be extended."""
     return [path for path in sorted(CATALOG.glob("*.toml")) if "figure" in _parse(path)]
+
+
+@dataclass(frozen=True)
+class CatalogEntry:
+    """A study that comes with the package."""
+
+    name: str
+    title: str
+    presets: list[str]
+    path: str
+
+
+def list_studies() -> list[CatalogEntry]:
+    """The studies that come with the package."""
+    return [
+        CatalogEntry(path.stem, load_study(str(path)).title, presets_of(path), str(path))
+        for path in shipped()
+    ]
 
 
 def find_study(name: str) -> Path:

@@ -94,7 +94,7 @@ def run_demo(
             "reused": tally.reused,
             "seconds_by_stage": {kind: round(seconds, 1) for kind, seconds in sorted(tally.seconds.items())},
         }
-        atomic.write_text(out / "results.json", json.dumps(results, indent=2, allow_nan=False) + "\n")
+        atomic.write_json(out / "results.json", results)
         _write_page(out, results, planned, store)
     return DemoResult(results, _summary(results, out))
 

@@ -13,7 +13,7 @@ from remanence.data import digits
 from remanence.forgetting import write_forget_sets
 from remanence.storage import Draft, seal_in_place
 from remanence.training import Recipe
-from remanence.training.run import RunSettings, train_run
+from remanence.training.train_run import RunSettings, train_run
 
 TRAIN, _ = digits()
 FORGET = TRAIN.ids[:60]
@@ -189,7 +189,7 @@ def no_weights(place: Path) -> Path:
         ),
         (["audit", "plain", "--forget", "set.json", "--metrics", "u_lira"], "needs shadows; pass `shadows`"),
         (["audit", "plain", "--forget", "set.json", "--metrics", "mie"], "Did you mean 'mia'"),
-        (["audit", "plain", "--forget", "all.json"], "must leave something to keep"),
+        (["audit", "plain", "--forget", "all.json"], "must leave examples to retain"),
         (
             ["audit", "plain", "run", "--forget", "set.json", "--shadows", "6"],
             "audit runs of different making",
