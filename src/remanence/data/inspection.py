@@ -8,7 +8,7 @@ from typing import Any
 
 from remanence.data.examples import Examples
 from remanence.data.loading import DATASETS, SOURCES, load_dataset
-from remanence.data.sources import data_folder
+from remanence.data.public_dataset import data_folder
 
 
 @dataclass(frozen=True)

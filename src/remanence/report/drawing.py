@@ -1,4 +1,4 @@
-"""How figures are saved; their style is in `display.look`."""
+"""How figures are saved; their style is in `display.figure_style`."""
 
 from __future__ import annotations
 

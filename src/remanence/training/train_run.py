@@ -286,8 +286,10 @@ def claim(config: Mapping[str, Any], out: Path, resume: bool, *, kind: str = "tr
 def _refuse_difference(
     begun: Mapping[str, Any], wanted: Mapping[str, Any], out: Path, prefix: str = ""
 ) -> None:
-    for key in sorted(begun.keys() | wanted.keys()):
-        before, now = begun.get(key), wanted.get(key)
+    for key in sorted(
+        begun.keys() | wanted.keys(), key=lambda name: (isinstance(begun.get(name), list), name)
+    ):
+        before, now = begun.get(key), wanted.get(key)  # long lists last: a single value says more
         if isinstance(before, dict) and isinstance(now, dict):
             _refuse_difference(before, now, out, f"{prefix}{key}.")
         elif before != now:

@@ -10,7 +10,7 @@ import torch
 
 from remanence.data import digits
 from remanence.data.loading import DATASETS
-from remanence.data.pack import pack
+from remanence.data.npz import read_npz
 from remanence.errors import DataError, InputError, RemanenceError, UnknownNameError
 from remanence.stages import Read, Stage, Store, run_stages
 from remanence.storage import Draft
@@ -92,7 +92,7 @@ def test_data_of_another_folder_are_not_taken_for_those_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even when the two files have the same size and time, or when the data set goes by a name."""
-    monkeypatch.setitem(DATASETS, "toy", lambda root: pack(root / "mine.npz"))
+    monkeypatch.setitem(DATASETS, "toy", lambda root: read_npz(root / "mine.npz"))
     digests = set()
     for offset, name in enumerate(("one", "two")):
         (tmp_path / name).mkdir()

@@ -1,4 +1,4 @@
-"""Anybody's data set, with a stable name for each example."""
+"""Any PyTorch data set, with a stable id for each example."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from remanence.data.examples import Examples
 from remanence.errors import DataError
 from remanence.types import Ids, as_ids
 
-_PROBES = 32
+_CHECKED_ROWS = 32
 
 
 class IdentifiedDataset(Dataset[tuple[Any, Any]]):
-    """A data set of (input, target) whose row i is the example `ids[i]`, today and at every later look.
+    """A data set of (input, target) pairs in which row i is always the example `ids[i]`.
 
-    A few rows are remembered when it is made and compared whenever they are read again: a data set that
-    changes its order is refused, because its ids would then name other examples. Inputs may be augmented at
-    random (they differ between two reads of one row); then only the targets are compared.
+    Hashes of a few rows are kept and compared whenever these rows are read again. A data set that changes its order is
+    refused, because its ids would then name other examples. If inputs are augmented at random, so that two reads of
+    a row differ, only the targets are compared.
+
+    Args:
+        dataset: a data set of (input, target) pairs.
+        ids: one unique id per row; positions by default.
     """
 
     def __init__(self, dataset: Dataset[Any], ids: ArrayLike | None = None) -> None:
@@ -33,37 +37,41 @@ class IdentifiedDataset(Dataset[tuple[Any, Any]]):
         self.ids: Ids = _default_ids(dataset, n) if ids is None else as_ids(ids)
         if len(self.ids) != n:
             raise DataError(f"`ids` must be as many as the data set's {n} examples; got {len(self.ids)}.")
-        rows = np.unique(np.linspace(0, n - 1, min(n, _PROBES)).astype(np.int64)).tolist() if n else []
-        once, again = ({row: _fingerprint(self._read(row)) for row in rows} for _ in range(2))
-        self.steady = all(once[row][0] == again[row][0] for row in rows)
-        self._known = once
+        rows = np.unique(np.linspace(0, n - 1, min(n, _CHECKED_ROWS)).astype(np.int64)).tolist() if n else []
+        first, second = ({row: _fingerprint(self._read(row)) for row in rows} for _ in range(2))
+        self.deterministic = all(first[row][0] == second[row][0] for row in rows)
+        self._fingerprints = first
         for row in rows:
-            self._compare(row, again[row])
+            self._compare(row, second[row])
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __getitem__(self, row: int) -> tuple[Any, Any]:
         pair = self._read(row)
-        if row in self._known:
+        if row in self._fingerprints:
             self._compare(row, _fingerprint(pair))
         return pair
 
     def check(self) -> None:
-        """Read the remembered rows again and refuse a data set whose order has changed."""
+        """Read some rows again and refuse a data set whose order has changed."""
         if _length(self.dataset) != len(self):
             raise DataError(
                 f"The data set must keep its {len(self)} examples; it now has {_length(self.dataset)}."
             )
-        for row in self._known:
+        for row in self._fingerprints:
             self._compare(row, _fingerprint(self._read(row)))
 
     def examples(self, class_names: Sequence[str] | None = None) -> Examples:
-        """All of it in memory. Class names default to the data set's `classes`, else to 0, 1, … as numbers."""
-        if not self.steady:
+        """Load all examples into memory.
+
+        Args:
+            class_names: names of the classes; by default `dataset.classes`, or else 0, 1, … as text.
+        """
+        if not self.deterministic:
             raise DataError(
                 "Inputs must be the same at every read; these differ between two reads of one row. "
-                "Give the data set without its random augmentation."
+                "Pass the data set without its random augmentation."
             )
         self.check()
         pairs = [self[row] for row in range(len(self))]
@@ -73,7 +81,7 @@ class IdentifiedDataset(Dataset[tuple[Any, Any]]):
         names = class_names if class_names is not None else getattr(self.dataset, "classes", None)
         if names is None:
             names = [str(number) for number in range(int(labels.max()) + 1)]
-        inputs = _stacked([pair[0] for pair in pairs], self.ids)
+        inputs = _stack([pair[0] for pair in pairs], self.ids)
         outside = (labels < 0) | (labels >= len(names))
         if outside.any():
             row = int(outside.int().argmax())
@@ -90,25 +98,25 @@ class IdentifiedDataset(Dataset[tuple[Any, Any]]):
             )
         return item[0], item[1]
 
-    def _compare(self, row: int, found: tuple[str, str]) -> None:
-        known = self._known[row]
-        if found[1] != known[1] or (self.steady and found[0] != known[0]):
+    def _compare(self, row: int, fingerprint: tuple[str, str]) -> None:
+        input_hash, target_hash = self._fingerprints[row]
+        if fingerprint[1] != target_hash or (self.deterministic and fingerprint[0] != input_hash):
             raise DataError(
                 f"The data set must keep its order; row {row}, which was id {self.ids[row]}, now holds another "
-                "example. Shuffle in the loader or the sampler, not in the data set."
+                "example. Shuffle in the DataLoader or the sampler, not in the data set."
             )
 
 
 def with_ids(dataset: Dataset[Any], ids: ArrayLike | None = None) -> IdentifiedDataset:
-    """Any torch data set of (input, target) pairs with a stable id for each example.
+    """Give each example of a PyTorch data set a stable id.
 
     Args:
-        dataset: with a length and items by position; it is read as it is, never changed.
-        ids: one unique whole number or text an example. By default the positions; for a `Subset`, the
-            positions in what it was cut from, so that an example keeps its id.
+        dataset: a map-style data set of (input, target) pairs; never changed.
+        ids: one unique whole number or text per example. By default the positions; for a `Subset`, the
+            positions in the original data set, so that an example keeps its id.
 
     Raises:
-        DataError: duplicate ids, another number of ids than examples, or an order that changes.
+        DataError: duplicate ids, a wrong number of ids, or a data set whose order changes.
 
     Example:
         >>> from torch.utils.data import TensorDataset
@@ -126,7 +134,7 @@ def _length(dataset: Dataset[Any]) -> int:
         return len(dataset)  # type: ignore[arg-type]
     except TypeError:
         raise DataError(
-            f"The data set must have a length and items by position; a {type(dataset).__name__} has not."
+            f"The data set must be map-style, with a length and items by position; got a {type(dataset).__name__}."
         ) from None
 
 
@@ -151,25 +159,25 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(f"{array.dtype}{array.shape}".encode() + content).hexdigest()
 
 
-def _label(target: Any, each: Any) -> int:
+def _label(target: Any, example_id: int | str) -> int:
     array: NDArray[Any] = np.asarray(target)
     if array.size != 1 or array.dtype.kind not in "iu":
-        raise DataError(f"Targets must be whole-number classes; that of id {each} is {target!r}.")
+        raise DataError(f"Targets must be whole-number classes; that of id {example_id} is {target!r}.")
     return int(array.reshape(()))
 
 
-def _stacked(inputs: Sequence[Any], ids: Ids) -> Tensor:
-    found: list[Tensor] = []
-    for each, value in zip(ids, inputs, strict=True):
+def _stack(inputs: Sequence[Any], ids: Ids) -> Tensor:
+    tensors: list[Tensor] = []
+    for example_id, value in zip(ids, inputs, strict=True):
         if not isinstance(value, Tensor | np.ndarray):
             raise DataError(
-                f"Inputs must be tensors; that of id {each} is a {type(value).__name__}. Add a transform."
+                f"Inputs must be tensors; that of id {example_id} is a {type(value).__name__}. Add a transform."
             )
         tensor = torch.as_tensor(value).detach()
-        if found and tensor.shape != found[0].shape:
+        if tensors and tensor.shape != tensors[0].shape:
             raise DataError(
-                f"Inputs must have one shape; that of id {each} is {tuple(tensor.shape)}, "
-                f"of id {ids[0]} {tuple(found[0].shape)}."
+                f"Inputs must have one shape; that of id {example_id} is {tuple(tensor.shape)}, "
+                f"of id {ids[0]} {tuple(tensors[0].shape)}."
             )
-        found.append(tensor)
-    return torch.stack(found)
+        tensors.append(tensor)
+    return torch.stack(tensors)

@@ -60,7 +60,7 @@ def test_ones_own_model_from_the_current_folder(own: str) -> None:
         ("{own}:nothing", "has no function 'nothing'"),
         ("{own}:number", "has no function 'number'"),
         ("{own}:strict", "missing a required argument: 'depth'; it takes depth"),
-        ("{own}:text", "gave a str"),
+        ("{own}:text", "got a str"),
         ("{own}_broken:net", "No module named 'no_such_package'"),
         ("no_such_module:net", "No module named 'no_such_module'"),
         (":net", "can be imported"),

@@ -1,4 +1,4 @@
-"""A `.npz` pack: x_train, y_train, x_test, y_test, and if wanted idx_train, idx_test and class_names."""
+"""A `.npz` file of x_train, y_train, x_test, y_test, and optionally idx_train, idx_test and class_names."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from remanence.data.examples import Examples
-from remanence.data.pixels import Pixels, as_labels
+from remanence.data.examples import Examples, as_labels
+from remanence.data.pixels import Pixels
 from remanence.errors import DataError
 
 _NEEDED = ("x_train", "y_train", "x_test", "y_test")
 
 
-def pack(path: Path) -> tuple[Examples, Examples]:
-    """Training and test examples of a pack; ids are its idx_* arrays, or positions where it has none.
+def read_npz(path: Path) -> tuple[Examples, Examples]:
+    """Read training and test examples; ids are the idx_* arrays, or positions if it has none.
 
-    Bytes are pixels [n, height, width(, channels)] and come out in [0, 1]; other numbers are taken as they
-    are, [n, features] or images [n, height, width, channels].
+    Bytes are pixels [n, height, width(, channels)] and are scaled to [0, 1]. Other numbers are not scaled; they
+    are features [n, features] or images [n, height, width, channels].
     """
     arrays = _arrays(path)
     if missing := [name for name in _NEEDED if name not in arrays]:
@@ -36,17 +36,19 @@ def pack(path: Path) -> tuple[Examples, Examples]:
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
     except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} is damaged or no pack of plain arrays ({type(error).__name__}).") from None
+        raise DataError(
+            f"{path} is damaged or not an .npz file of plain arrays ({type(error).__name__})."
+        ) from None
 
 
 def _part(arrays: Mapping[str, NDArray[Any]], part: str, names: tuple[str, ...], path: Path) -> Examples:
     inputs, labels = _inputs(arrays[f"x_{part}"], f"x_{part} of {path}"), arrays[f"y_{part}"]
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise DataError(
-            f"y_{part} of {path} must be a row of whole numbers; got {labels.dtype} {labels.shape}."
+            f"y_{part} of {path} must be a one-dimensional array of whole numbers; got {labels.dtype} {labels.shape}."
         )
     ids = arrays.get(f"idx_{part}", np.arange(len(labels)))
     return Examples(ids, inputs, as_labels(labels), names)
