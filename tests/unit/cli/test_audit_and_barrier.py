@@ -188,7 +188,7 @@ def no_weights(place: Path) -> Path:
         ),
         (["audit", "plain", "--forget", "set.json", "--metrics", "u_lira"], "needs shadows; pass --shadows"),
         (["audit", "plain", "--forget", "set.json", "--metrics", "mie"], "Did you mean 'mia'"),
-        (["audit", "plain", "--forget", "all.json"], "must leave something to keep"),
+        (["audit", "plain", "--forget", "all.json"], "must leave examples to retain"),
         (
             ["audit", "plain", "run", "--forget", "set.json", "--shadows", "6"],
             "audit runs that were made differently one by one",
