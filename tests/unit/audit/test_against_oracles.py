@@ -13,7 +13,7 @@ from remanence.audit.klom import klom_by_example
 from remanence.audit.u_lira import attack_accuracy, likelihood_ratios
 from remanence.data import Split, digits
 from remanence.models import mlp
-from remanence.training.poison import draw_poison
+from remanence.tasks.poison import draw_poison
 
 TRAIN, TEST = digits()
 SPLIT = Split(TRAIN, TEST, rm.ForgetSet("f", TRAIN.ids[:100]))

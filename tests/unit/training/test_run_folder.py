@@ -13,8 +13,8 @@ from remanence.errors import DataError, InputError, RunFolderError
 from remanence.forgetting import read_forget_set_for, write_forget_sets
 from remanence.storage import create
 from remanence.training import Recipe, open_run
-from remanence.training.poison import draw_poison
-from remanence.training.run import RunSettings, train_run
+from remanence.tasks.poison import draw_poison
+from remanence.training.train_run import RunSettings, train_run
 from remanence.trials.oracles import oracle_settings
 from remanence.types import ForgetSet
 

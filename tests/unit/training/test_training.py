@@ -20,7 +20,7 @@ from remanence.training import (
     placed_steps,
     train_steps,
 )
-from remanence.training.randomness import generator
+from remanence.tasks.randomness import generator
 
 
 def few(n: int = 48) -> Examples:
