@@ -35,7 +35,7 @@ from remanence.requests import (
     read_calibration,
 )
 from remanence.requests.calibration_sets import draw_calibration_sets
-from remanence.requests.criterion import SAMPLE, Criterion, monitored_settings
+from remanence.requests.criterion import SAMPLE, Criterion, criterion_for, monitored_settings
 from remanence.scores import score_table
 from remanence.storage import SEAL, atomic
 from remanence.training import Recipe, Run, RunSettings, open_run, train_run
@@ -77,7 +77,7 @@ def unlearn_again(
     settings = calibration.settings
     assert settings.budget is not None  # a calibration has resolved settings
     split = run.split(forget_set)
-    unlearning = monitored_settings(run, settings.method, settings.options, settings.budget, seed=seed)
+    unlearning = monitored_settings(run, settings.method, settings.options, settings.budget, seed)
     _, training, total = begin_unlearning(run, split, unlearning)
     evaluations = Evaluations(sampled(split, SAMPLE, seed), unlearning.metrics, unlearning.at, seed)
     until = (lambda rows: False) if criterion is None else criterion.holds
@@ -138,7 +138,7 @@ def repeat(run: Run, calibration: Calibration, forget_set: ForgetSet, work: Path
     """The same request with other orders of batches: how much of its time is due to chance?"""
     kept = work / "again" / f"{forget_set.name.replace(' ', '-')}.json"
     if not kept.exists():
-        criterion = calibration.criterion(forget_set.ids)
+        criterion = criterion_for(len(forget_set.ids), calibration.pool.expect(forget_set.ids))
         runs = [unlearn_again(run, calibration, forget_set, criterion, seed=seed) for seed in (1, 2)]
         atomic.write_text(kept, json.dumps({"again": [criterion.time(rows).value for rows in runs]}) + "\n")
     return dict(json.loads(kept.read_text()))

@@ -182,7 +182,7 @@ class NormTrace:
             ids: examples whose curves to plot.
             ax: axes to plot on; new ones by default.
         """
-        from remanence.display.axes import draw_norms, on_axes
+        from remanence.display.plots import draw_norms, on_axes
 
         wanted = as_ids(ids)
         columns = positions_of(wanted, self.ids, what="the trace")
@@ -190,7 +190,7 @@ class NormTrace:
         return on_axes(lambda axes: draw_norms(axes, self.steps, self.norms, curves), ax)
 
     def _repr_html_(self) -> str:
-        from remanence.display.cards import trace_card
+        from remanence.display.notebook_cards import trace_card
 
         recorded = [name for name in ("norms", "confidence", "error") if getattr(self, name) is not None]
         return trace_card(self.ids, self.steps, self.norms, vars(self.mechanism), recorded)
@@ -231,12 +231,12 @@ class Scores:
         Args:
             ax: axes to plot on; new ones by default.
         """
-        from remanence.display.axes import draw_scores, on_axes
+        from remanence.display.plots import draw_scores, on_axes
 
         return on_axes(lambda axes: draw_scores(axes, self.name, self.values), ax)
 
     def _repr_html_(self) -> str:
-        from remanence.display.cards import scores_card
+        from remanence.display.notebook_cards import scores_card
 
         return scores_card(self.name, self.ids, self.values, self.params, self.status, self.reasons)
 

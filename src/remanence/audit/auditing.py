@@ -81,7 +81,7 @@ class Audit:
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Plot the distance of each metric from the oracles, in tolerances; on new axes by default."""
-        from remanence.display.axes import draw_distances, on_axes
+        from remanence.display.plots import draw_distances, on_axes
 
         distances = self._distances()
         if not distances:
@@ -91,7 +91,7 @@ class Audit:
         return on_axes(lambda axes: draw_distances(axes, list(distances), list(distances.values())), ax)
 
     def _repr_html_(self) -> str:
-        from remanence.display.cards import audit_card
+        from remanence.display.notebook_cards import audit_card
 
         rows = [
             (row.metric.name, row.value, row.oracle_mean, row.oracle_sd, row.distance, row.verdict)
@@ -130,10 +130,39 @@ def audit_runs(
         shadows: outputs of shadow models, for U-LiRA.
         progress: called after every evaluated model.
     """
+    if not runs:
+        raise InputError("Expected at least one run in `runs`; got none.")
+    if tolerance is not None and not tolerance > 0:
+        raise InputError(f"`tolerance` must be above 0; got {tolerance}.")
     check_oracles(oracles, forget_set)
     share_data([*runs, *oracles])
     chosen = {id(run): _metrics(run, forget_set, oracles, shadows, metrics) for run in runs}
     views = [_view(run, forget_set) for run in runs]
+    of_runs, of_oracles = _evaluations(runs, views, forget_set, oracles, shadows, progress)
+    keys = [(recipe_key(run), view) for run, view in zip(runs, views, strict=True)]
+    ensembles: dict[Any, list[Evaluation]] = {}
+    for key, evaluation in zip(keys, of_runs, strict=True):
+        ensembles.setdefault(key, []).append(evaluation)
+    audits = []
+    for run, view, key, evaluation in zip(runs, views, keys, of_runs, strict=True):
+        context = replace(evaluation.context, ensemble=tuple(ensembles[key]))
+        complete = replace(evaluation, context=context)
+        findings = tuple(
+            _finding(metric, complete, of_oracles[view], tolerance) for metric in chosen[id(run)]
+        )
+        audits.append(Audit(run, forget_set, len(oracles), findings, _noise(run)))
+    return audits
+
+
+def _evaluations(
+    runs: Sequence[Run],
+    views: Sequence[Any],
+    forget_set: ForgetSet,
+    oracles: Sequence[Run],
+    shadows: ShadowTable | None,
+    progress: Progress,
+) -> tuple[list[Evaluation], dict[Any, list[Evaluation]]]:
+    """Every run evaluated, and for every view the oracles evaluated on the same split."""
     total = len(runs) + len(oracles) * len(set(views))
     done = 0
 
@@ -152,19 +181,7 @@ def audit_runs(
         if view not in of_oracles:
             of_oracles[view] = [evaluated(oracle, split, context) for oracle in oracles]
         of_runs.append(evaluated(run, split, replace(context, oracles=tuple(of_oracles[view]))))
-    ensembles: dict[Any, list[Evaluation]] = {}
-    keys = [(recipe_key(run), view) for run, view in zip(runs, views, strict=True)]
-    for key, evaluation in zip(keys, of_runs, strict=True):
-        ensembles.setdefault(key, []).append(evaluation)
-    audits = []
-    for run, view, key, evaluation in zip(runs, views, keys, of_runs, strict=True):
-        context = replace(evaluation.context, ensemble=tuple(ensembles[key]))
-        complete = replace(evaluation, context=context)
-        findings = tuple(
-            _finding(metric, complete, of_oracles[view], tolerance) for metric in chosen[id(run)]
-        )
-        audits.append(Audit(run, forget_set, len(oracles), findings, _noise(run)))
-    return audits
+    return of_runs, of_oracles
 
 
 def check_oracles(oracles: Sequence[Run], forget_set: ForgetSet) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.options import Json, LearningRate, MethodOptions, Paths, Tuned, Workers
 
 if TYPE_CHECKING:
     from remanence.requests import Calibration
     from remanence.stages import Stage
 
 app = App(name="calibrate")
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 @app.default
@@ -24,18 +24,18 @@ def calibrate(
     /,
     *,
     method: str | None = None,
-    tuned: Path | None = None,
-    option: Annotated[list[str] | None, Parameter(negative="")] = None,
-    learning_rate: Annotated[float | None, Parameter(name=["--learning-rate", "--lr"])] = None,
+    tuned: Tuned = None,
+    options: MethodOptions = None,
+    learning_rate: LearningRate = None,
     sets: int = 40,
     small: int = 20,
     sizes: tuple[int, int] = (20, 100),
     models: int = 40,
     budget: int | None = None,
-    runs: Annotated[list[Path] | None, Parameter(consume_multiple=True, negative="")] = None,
-    workers: int | None = None,
+    runs: Paths = None,
+    workers: Workers = None,
     seed: int = 0,
-    json: Flag = False,
+    json: Json = False,
 ) -> None:
     """Prepare a run for deletion requests: train reference models, and measure how long unlearning takes.
 
@@ -44,7 +44,7 @@ def calibrate(
     k = A ln(B P + C), is fitted to the number of steps. Costs somewhat more than training the run `--models` times. If
     it is interrupted, the same command continues. Writes RUN/calibration.
 
-    Example:
+    For example:
 
     `remanence calibrate run`
 
@@ -56,10 +56,6 @@ def calibrate(
         A run with a trace, made by `remanence train`.
     method:
         Unlearning method of later requests; finetune by default.
-    tuned:
-        Method and options that `remanence tune` chose; other options given here take precedence.
-    option:
-        A hyperparameter of the method, name=value; may be given several times.
     learning_rate:
         Learning rate of unlearning; by default that of training, with twice its weight decay.
     sets:
@@ -74,32 +70,20 @@ def calibrate(
         Maximum number of unlearning steps per set; the steps of training by default.
     runs:
         Runs that were already unlearned from this one, to be counted as further sets.
-    workers:
-        Number of processes; one per core by default.
     seed:
         Random seed for the folds, the forget sets and the unlearning.
-    json:
-        Print the result as one JSON document.
     """
-    from remanence.errors import InputError
-    from remanence.experiments import read_choice
+    from remanence.experiments import tuned_method
     from remanence.models import parse_options
     from remanence.requests import CalibrationSettings
     from remanence.requests import calibrate as make
     from remanence.training import open_run
 
-    chosen = None if tuned is None else read_choice(tuned)
-    if chosen is not None and method not in (None, chosen.method):
-        raise InputError(
-            f"{tuned} was tuned for {chosen.method}; --method {method} needs a choice of its own."
-        )
-    options: dict[str, Any] = {} if chosen is None else dict(chosen.options)
-    options |= parse_options(option or ()) | (
-        {} if learning_rate is None else {"learning_rate": learning_rate}
-    )
+    given = parse_options(options or ()) | ({} if learning_rate is None else {"learning_rate": learning_rate})
+    name, hyperparameters = tuned_method(method, given, tuned, default="finetune")
     settings = CalibrationSettings(
-        method=method or ("finetune" if chosen is None else chosen.method),
-        options=options,
+        method=name,
+        options=hyperparameters,
         sets=sets,
         small=small,
         sizes=sizes,

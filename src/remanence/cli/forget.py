@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.options import Flag, IdColumn, Ids, Json, Paths, SigningKey
 
 if TYPE_CHECKING:
     from remanence.requests import ForgetResult
 
 app = App(name="forget")
-Flag = Annotated[bool, Parameter(negative="")]
-Several = Parameter(consume_multiple=True, negative="")
 _SHOWN = 8
 _PAUSE = 0.3
 
@@ -26,19 +25,19 @@ def forget(
     run: Path,
     /,
     *,
-    ids: Path,
+    ids: Ids,
     out: Path,
-    column: str = "id",
-    key: Path | None = None,
+    column: IdColumn = "id",
+    key: SigningKey = None,
     oracle: Flag = False,
     budget: int | None = None,
     asked_by: str = "",
     plain_ids: Flag = False,
-    look_in: Annotated[list[Path] | None, Several] = None,
+    look_in: Paths = None,
     apart: Flag = False,
     seed: int = 0,
     progress: Path | None = None,
-    json: Flag = False,
+    json: Json = False,
 ) -> None:
     """Carry out a deletion request: unlearn the examples, audit the result, and write the evidence.
 
@@ -46,7 +45,7 @@ def forget(
     without the examples. It contains a ledger of all requests so far, evidence.html and evidence.json. If it is
     interrupted, the same command continues.
 
-    Example:
+    For example:
 
     `remanence forget run --ids request.csv --out run2 --key key.pem`
 
@@ -54,14 +53,8 @@ def forget(
     ----------
     run:
         A calibrated run, or one that this command made.
-    ids:
-        The examples to remove: .csv, .parquet or .json, a forget set, or text with one id per line.
     out:
         Folder of the new run.
-    column:
-        Column of the ids.
-    key:
-        Ed25519 private key (PEM or OpenSSH) that signs the evidence.
     oracle:
         Also retrain a model without the examples, for the audit; it is kept in OUT/oracle.
     budget:
@@ -78,8 +71,6 @@ def forget(
         Random seed of the unlearning.
     progress:
         Write the progress to this file, as one small JSON object, for another program to read.
-    json:
-        Print the result as one JSON document.
     """
     from remanence.requests import ForgetOptions, read_private_key, read_request
     from remanence.requests import forget as carry_out

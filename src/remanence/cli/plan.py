@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.options import IdColumn, Ids, Json
 
 if TYPE_CHECKING:
     from remanence.requests import Plan
 
 app = App(name="plan")
-Flag = Annotated[bool, Parameter(negative="")]
 _SHOWN = 5
 
 
 @app.default
 def plan(
-    run: Path, /, *, ids: Path, column: str = "id", page: Path | None = None, json: Flag = False
+    run: Path, /, *, ids: Ids, column: IdColumn = "id", page: Path | None = None, json: Json = False
 ) -> None:
     """Estimate the steps, time and cost of a deletion request; changes nothing.
 
     Shows the difficulty of the examples, steps and minutes with an interval, the cost relative to retraining, the
     expected change of test accuracy, the bound with its status, and a recommendation. Needs `remanence calibrate`.
 
-    Example:
+    For example:
 
     `remanence plan run --ids request.csv --page plan.html`
 
@@ -34,14 +34,8 @@ def plan(
     ----------
     run:
         A calibrated run.
-    ids:
-        The examples to remove: .csv, .parquet or .json, a forget set, or text with one id per line.
-    column:
-        Column of the ids.
     page:
         Write an HTML page to this file, with pictures of the hardest examples.
-    json:
-        Print the plan as one JSON document.
     """
     from remanence.requests import make_plan, read_request, write_plan_page
     from remanence.training import open_run

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.options import Flag, Json, Paths, SigningKey
 
 app = App(name="purge")
-Flag = Annotated[bool, Parameter(negative="")]
-Several = Parameter(consume_multiple=True, negative="")
 
 
 @app.default
@@ -19,10 +17,10 @@ def purge(
     run: Path,
     /,
     *,
-    look_in: Annotated[list[Path] | None, Several] = None,
-    key: Path | None = None,
+    look_in: Paths = None,
+    key: SigningKey = None,
     yes: Flag = False,
-    json: Flag = False,
+    json: Json = False,
 ) -> None:
     """Erase remaining artifacts: the earlier models of a run, which still contain the removed examples.
 
@@ -30,7 +28,7 @@ def purge(
     the evidence of the run (signed with --key, if it was signed). Other models, studies and pages that may contain the
     examples are listed and not erased. Files are deleted, not overwritten: backups and the disk itself may keep them.
 
-    Example:
+    For example:
 
     `remanence purge run2 --yes --key key.pem`
 
@@ -40,12 +38,8 @@ def purge(
         A run made by `remanence forget`.
     look_in:
         Folders to search; by default the parent folders of RUN and of its earlier models.
-    key:
-        The key that signed the evidence.
     yes:
         Erase the files; without it they are only listed.
-    json:
-        Print the result as one JSON document.
     """
     from remanence.requests import list_remaining_artifacts, read_private_key
     from remanence.requests import purge as erase

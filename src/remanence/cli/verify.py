@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.options import IdColumn, Json
 
 app = App(name="verify")
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 @app.default
@@ -21,14 +20,14 @@ def verify(
     run: Path | None = None,
     public_key: Path | None = None,
     ids: Path | None = None,
-    column: str = "id",
-    json: Flag = False,
+    column: IdColumn = "id",
+    json: Json = False,
 ) -> None:
     """Verify evidence: its signature, its digest, and the files of the model.
 
     Fails with exit code 1 if a byte of the evidence or of the model has changed.
 
-    Example:
+    For example:
 
     `remanence verify run2/evidence.json --public-key key.pub`
 
@@ -42,10 +41,6 @@ def verify(
         Ed25519 public key (PEM or OpenSSH) that must have signed it.
     ids:
         A file with ids that must be exactly those of the request.
-    column:
-        Column of the ids.
-    json:
-        Print the result as one JSON document.
     """
     from remanence.errors import RemanenceError
     from remanence.forgetting import ids_from_file

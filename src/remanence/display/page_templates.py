@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from remanence.display.tables import human
+from remanence.display.html import human
 
 
 def templates_of(package: str) -> Environment:

@@ -1,6 +1,6 @@
 """Experiments: unlearn and measure, oracles, tuning, shadow models, times to unlearn."""
 
-from remanence.experiments.choice import MARGIN, Tried, TunedChoice, read_choice
+from remanence.experiments.choice import MARGIN, Tried, TunedChoice, read_choice, tuned_method
 from remanence.experiments.durations import (
     STAY,
     TOLERANCE,
@@ -14,6 +14,7 @@ from remanence.experiments.durations import (
 from remanence.experiments.measuring import curve, measure, read_curve, read_measurements
 from remanence.experiments.oracles import cached_oracle, oracle_seed, oracle_settings, train_without
 from remanence.experiments.schedule import affordable_steps, every_steps, sampled
+from remanence.experiments.shadow_training import train_shadows
 from remanence.experiments.tuning import TuneSettings, Tuning, read_tuning, tune
 from remanence.experiments.unlearn import DEFAULT_METRICS, UnlearnSettings, unlearn_run
 from remanence.experiments.unlearning_loop import Evaluations, Trajectory, unlearn_and_measure
@@ -48,8 +49,10 @@ __all__ = [
     "sampled",
     "summarize",
     "time_to_unlearn",
+    "train_shadows",
     "train_without",
     "tune",
+    "tuned_method",
     "unlearn_and_measure",
     "unlearn_run",
 ]

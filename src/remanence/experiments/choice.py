@@ -19,6 +19,7 @@ from remanence.experiments.durations import STAY
 from remanence.experiments.measuring import curve
 from remanence.experiments.unlearning_loop import Trajectory
 from remanence.storage import atomic
+from remanence.unlearning import full_names
 
 MARGIN = 0.05
 """A balance within this share of the best counts as equally good."""
@@ -177,7 +178,7 @@ def _clearly_worse(entry: Tried, best: Tried) -> bool:
 def write_choice(path: Path, choice: TunedChoice) -> None:
     """Write choice.json."""
     head = {"remanence": _KIND, "format": _FORMAT, "version": __version__}
-    atomic.write_text(path, json.dumps(head | asdict(choice), indent=2, allow_nan=False) + "\n")
+    atomic.write_json(path, head | asdict(choice))
 
 
 def read_choice(path: Path) -> TunedChoice:
@@ -197,3 +198,25 @@ def read_choice(path: Path) -> TunedChoice:
             f"version {__version__}, which reads format {_FORMAT}."
         )
     return TunedChoice(**values)
+
+
+def tuned_method(
+    method: str | None, options: Mapping[str, Any], tuned: Path | None = None, *, default: str | None = None
+) -> tuple[str, dict[str, Any]]:
+    """The method and its options, from those given and from a tuned choice; given options take precedence.
+
+    Args:
+        method: name of the method; by default that of the choice.
+        options: its hyperparameters; `lr` is short for `learning_rate`.
+        tuned: the choice.json of a tuning.
+        default: the method when neither `method` nor `tuned` is given; without it, that is an error.
+    """
+    given = full_names(options)
+    if tuned is None:
+        if (name := method or default) is None:
+            raise InputError("Expected `method`, or `tuned` with a choice of `remanence tune`; got neither.")
+        return name, given
+    choice = read_choice(tuned)
+    if method not in (None, choice.method):
+        raise InputError(f"{tuned} was tuned for {choice.method}; got {method} as `method`.")
+    return choice.method, {**choice.options, **given}

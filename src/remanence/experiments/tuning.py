@@ -16,6 +16,7 @@ from remanence.audit import metrics_named
 from remanence.data import Split
 from remanence.errors import InputError, UnknownNameError
 from remanence.experiments.choice import (
+    MARGIN,
     Tried,
     TunedChoice,
     enough,
@@ -111,6 +112,20 @@ class Tuning:
     def level(self) -> float:
         """The balance that a configuration had to reach."""
         return enough(self.tried, self.choice.untouched)
+
+    @property
+    def informative(self) -> bool:
+        """Whether the model had something to unlearn; otherwise only the best balance decides."""
+        return self.choice.untouched < (1 - MARGIN) * self.level
+
+    def is_choice(self, tried: Tried) -> bool:
+        """Whether this is the chosen configuration."""
+        return all(self.choice.options[name] == value for name, value in tried.options.items())
+
+    def document(self) -> dict[str, Any]:
+        """The tuning as JSON values."""
+        rows = [asdict(tried) | {"best": tried.best} for tried in self.tried]
+        return {"choice": asdict(self.choice), "oracle": dict(self.oracle), "trials": rows}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

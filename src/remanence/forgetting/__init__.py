@@ -7,13 +7,22 @@ from remanence.forgetting.forget_set_files import (
     users_from_file,
     write_forget_sets,
 )
-from remanence.forgetting.selection import BAND_NAMES, bands, easiest, hardest, of_class, of_user, random_set
-from remanence.forgetting.selection_rules import SELECTION_RULES, SelectionOptions, choose
+from remanence.forgetting.selection import (
+    BAND_NAMES,
+    SELECTION_RULES,
+    bands,
+    choose,
+    easiest,
+    hardest,
+    of_class,
+    of_user,
+    random_set,
+    select_forget_sets,
+)
 
 __all__ = [
     "BAND_NAMES",
     "SELECTION_RULES",
-    "SelectionOptions",
     "bands",
     "choose",
     "easiest",
@@ -24,6 +33,7 @@ __all__ = [
     "random_set",
     "read_forget_set",
     "read_forget_set_for",
+    "select_forget_sets",
     "users_from_file",
     "write_forget_sets",
 ]

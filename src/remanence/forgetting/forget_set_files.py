@@ -170,7 +170,9 @@ def _read_document(path: Path) -> dict[str, Any]:
         raise DataError(f"{path} is not a file; forget sets are made by `remanence select`.")
     document = read_json(path)
     if not isinstance(document, dict) or document.get("remanence") != _KIND:
-        raise DataError(f"{path} is not a forget set; make one from it with `remanence select --how ids`.")
+        raise DataError(
+            f"{path} is not a forget set; make one from it with `remanence select`, by the rule `ids`."
+        )
     if document.get("format") != _FORMAT:
         raise DataError(
             f"{path} was made by Remanence {document.get('version')} in format {document.get('format')}; this is "

@@ -19,10 +19,10 @@ from torch.utils.data import (
 )
 
 from remanence.errors import DataError, InputError
-from remanence.gradients.batches import Batch, as_targets, check_targets, placed, size_of
+from remanence.gradients.batches import Batch, size_of
 from remanence.gradients.evaluation_mode import evaluating
 from remanence.gradients.example_norms import (
-    cast_dtype,
+    checked_batch,
     prepare_engine,
     refuse_infinite,
     requested_batch_size,
@@ -88,9 +88,7 @@ def dataset_gradient_norms(
         ):
             if number % count != index:
                 continue
-            check_targets(targets, size_of(inputs))
-            inputs, targets = (placed(part, engine.model, cast_dtype(dtype)) for part in (inputs, targets))
-            table = engine.squared_norms(inputs, targets)
+            table = engine.squared_norms(*checked_batch(engine, inputs, targets, dtype))
             refuse_infinite(table, batch_ids)
             seen_ids.extend(batch_ids)
             norms.append(total_norms(table, engine.dtype, squared))
@@ -151,7 +149,7 @@ def _batches(
                     "A shuffled loader must yield (inputs, targets, ids) to assign norms to examples; "
                     "it yields pairs. Turn shuffling off or add the ids."
                 )
-            yield batch[0], as_targets(batch[1]), batch[2] if len(batch) > 2 else None
+            yield batch[0], batch[1], batch[2] if len(batch) > 2 else None
         return
     if isinstance(data, IterableDataset) or not isinstance(data, Sized) or len(data) == 0:
         raise InputError(
@@ -174,5 +172,5 @@ def _in_order(loader: DataLoader[Any]) -> bool:
 
 
 def _fitting_batch_size(engine: NormEngine, data: Dataset[Any], dtype: torch.dtype | None) -> int:
-    first = tuple(placed(part, engine.model, cast_dtype(dtype)) for part in default_collate([data[0]]))
-    return engine.fitting_batch_size(*first)
+    inputs, targets = default_collate([data[0]])
+    return engine.fitting_batch_size(*checked_batch(engine, inputs, targets, dtype))

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from remanence.gradients.accumulator import NormAccumulator
-from remanence.gradients.batches import Batch, as_targets, call, check_targets, placed, single, size_of
+from remanence.gradients.batches import Batch, call, single, size_of
 from remanence.gradients.evaluation_mode import evaluating
 from remanence.gradients.example_loop import gradients_of
-from remanence.gradients.example_norms import cast_dtype, prepare_engine, refuse_infinite
+from remanence.gradients.example_norms import checked_batch, prepare_engine, refuse_infinite
 from remanence.gradients.layers.rule import ParameterUse
 from remanence.gradients.losses import ExampleLoss, example_losses
 from remanence.gradients.norm_engine import NormEngine
@@ -36,11 +36,9 @@ def example_gradients_gram(
     examples' summed gradient.
     """
     engine = prepare_engine(model, loss, parameters, dtype, by_parameter=False)
+    inputs, targets = checked_batch(engine, inputs, targets, dtype)
     n = size_of(inputs)
-    targets = as_targets(targets)
-    check_targets(targets, n)
     with evaluating(engine.model):
-        inputs, targets = (placed(part, engine.model, cast_dtype(dtype)) for part in (inputs, targets))
         norms = engine.squared_norms(inputs, targets)
         refuse_infinite(norms, range(n))
         compute = _loop_gram if engine.uses_loop or n == 1 else _batched_gram

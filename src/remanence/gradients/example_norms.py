@@ -77,11 +77,9 @@ def example_gradient_norms(
         Tensor[n], or a dict from parameter name to Tensor[n].
     """
     engine = prepare_engine(model, loss, parameters, dtype, by_parameter)
-    targets = as_targets(targets)
-    check_targets(targets, size_of(inputs))
+    inputs, targets = checked_batch(engine, inputs, targets, dtype)
     parts = []
     with evaluating(engine.model):
-        inputs, targets = (placed(part, engine.model, cast_dtype(dtype)) for part in (inputs, targets))
         for start, stop in _batch_ranges(engine, inputs, targets, batch_size):
             table = engine.squared_norms(rows(inputs, start, stop), rows(targets, start, stop))
             refuse_infinite(table, range(start, stop))
@@ -101,15 +99,20 @@ def prepare_engine(
 ) -> NormEngine:
     """The engine for a model, or for a copy of it in `dtype`; autocast for half precision."""
     half = dtype if dtype in HALVES else None
-    if cast_dtype(dtype) is not None and any(p.dtype != dtype for p in model.parameters()):
+    if dtype is not None and half is None and any(p.dtype != dtype for p in model.parameters()):
         keys = None if parameters is None else list(choose_parameters(model, parameters))
         model, parameters = copy.deepcopy(model).to(dtype), keys
     return NormEngine(model, loss_function(loss), choose_parameters(model, parameters), half, by_parameter)
 
 
-def cast_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
-    """The precision that inputs are cast to: half precision is left to autocast."""
-    return None if dtype in HALVES else dtype
+def checked_batch(
+    engine: NormEngine, inputs: Batch, targets: Batch, dtype: torch.dtype | None
+) -> tuple[Batch, Batch]:
+    """Inputs and as many targets, on the model's device, in `dtype`; half precision is left to autocast."""
+    targets = as_targets(targets)
+    check_targets(targets, size_of(inputs))
+    cast = None if dtype in HALVES else dtype
+    return placed(inputs, engine.model, cast), placed(targets, engine.model, cast)
 
 
 def requested_batch_size(batch_size: int | Literal["auto"]) -> int | None:

@@ -1,6 +1,6 @@
 """Figures, tables and pages."""
 
-from remanence.report.barriers import barrier_figure
+from remanence.report.barriers import barrier_figure, write_barriers
 from remanence.report.drawing import human, inline_svg, look, new_figure, save_figure, to_svg
 from remanence.report.page import image_uri, write_html
 from remanence.report.study_figures import interval_text, proxies_figure
@@ -18,5 +18,6 @@ __all__ = [
     "save_figure",
     "to_svg",
     "tuning_figure",
+    "write_barriers",
     "write_html",
 ]

@@ -1,4 +1,4 @@
-"""How figures are saved; their style is in `display.look`."""
+"""How figures are saved; their style is in `display.figure_style`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from remanence.display.look import SERIES, look, new_figure
-from remanence.display.tables import human
+from remanence.display.figure_style import SERIES, look, new_figure
+from remanence.display.html import human
 from remanence.storage import atomic
 
 __all__ = [

@@ -15,11 +15,10 @@ from remanence.forecast import (
     ENOUGH,
     CalibrationRun,
     Difficulty,
-    Expectation,
     Forecaster,
     ReferencePool,
 )
-from remanence.requests.criterion import SMALL, Criterion, StoppingMetric, criterion_for
+from remanence.requests.criterion import SMALL, StoppingMetric
 from remanence.requests.request import model_hash
 from remanence.storage import SEAL, create, open_folder
 from remanence.training import Run
@@ -119,13 +118,6 @@ class Calibration:
     trials: Sequence[TrialResult]
     retraining: Mapping[str, float]
     inherited: bool = False
-
-    def expect(self, ids: Ids) -> Expectation:
-        """The expected metrics of a model never trained on these examples."""
-        return self.pool.expect(ids)
-
-    def criterion(self, ids: Ids) -> Criterion:
-        return criterion_for(len(ids), self.expect(ids))
 
     def runs(self, metric: StoppingMetric) -> list[CalibrationRun]:
         """The runs whose criterion uses this metric."""

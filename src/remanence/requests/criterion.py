@@ -91,21 +91,15 @@ def criterion_for(size: int, expected: Expectation) -> Criterion:
 
 
 def monitored_settings(
-    run: Run,
-    method: str,
-    options: Mapping[str, Any],
-    budget: int,
-    *,
-    seed: int,
-    further_metrics: Sequence[str] = (),
+    run: Run, method: str, options: Mapping[str, Any], budget: int, seed: int, further: Sequence[str] = ()
 ) -> UnlearnSettings:
-    """Settings that unlearn for at most `budget` steps and measure what the criterion needs on the way."""
+    """Settings that unlearn for at most `budget` steps and measure what the criterion needs, and `further` metrics."""
     return UnlearnSettings(
         method,
         options,
         steps=budget,
         seed=seed,
-        metrics=(*MONITORED, *further_metrics),
+        metrics=(*MONITORED, *further),
         at=_evaluation_steps(run, budget),
         sample=SAMPLE,
     )

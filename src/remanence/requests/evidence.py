@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,25 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from remanence.errors import DataError
-from remanence.requests.signing import digest_holds, hash_ids, serialize, signature_holds
+from remanence.requests.signing import digest_holds, file_sha256, hash_ids, serialize, signature_holds
 from remanence.storage import SEAL, open_folder
 
 FILE = "evidence.json"
 PAGE = "evidence.html"
 KIND = "evidence"
 FORMAT = 2
-_NEEDED = (
-    "request",
-    "plan",
-    "actual",
-    "audit",
-    "bounds",
-    "model",
-    "remaining_artifacts",
-    "erased",
-    "made",
-    "signature",
-)
+_RESULTS = ("plan", "actual", "audit", "bounds", "remaining_artifacts", "erased")
+_NEEDED = ("request", "model", "made", *_RESULTS, "signature")
 
 
 @dataclass(frozen=True)
@@ -79,7 +68,7 @@ def verify_evidence(
     folder = path.parent if run is None else run
     checks = [*_check_document(document, path, public_key), *_check_files(document, folder)]
     if path.parent == folder and (folder / SEAL).exists():
-        sealed = open_folder(folder).files().get(FILE) == _sha256(path)
+        sealed = open_folder(folder).files().get(FILE) == file_sha256(path)
         checks.append(Check("it is the evidence that the run was sealed with", sealed))
     if ids is not None:
         checks.append(Check("the ids are those of the request", _same_ids(document, folder, ids)))
@@ -101,7 +90,7 @@ def _check_document(document: Mapping[str, Any], path: Path, public_key: str | N
 def _check_files(document: Mapping[str, Any], folder: Path) -> Iterator[Check]:
     for name, digest in document["model"]["after"]["files"].items():
         file = folder / name
-        holds = file.is_file() and _sha256(file) == digest
+        holds = file.is_file() and file_sha256(file) == digest
         yield Check(f"{file} is the file that the evidence is about", holds)
 
 
@@ -111,7 +100,3 @@ def _same_ids(document: Mapping[str, Any], folder: Path, ids: Sequence[int | str
         return sorted(map(str, recorded["values"])) == sorted(map(str, ids))
     row = open_folder(folder, "training").rows("ledger")[-1]
     return sorted(hash_ids(ids, row["salt"])) == sorted(recorded["values"])
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from remanence._version import __version__
 from remanence.report import write_html
 from remanence.requests.evidence import FILE, FORMAT, KIND, PAGE
 from remanence.requests.plan import Plan
-from remanence.requests.remaining_artifacts import find_remaining_artifacts
+from remanence.requests.remaining_artifacts import RemainingArtifact
 from remanence.requests.request import ForgetOptions
 from remanence.requests.request_ledger import public_rows
 from remanence.requests.signing import fingerprint, hash_ids, serialize, sign
@@ -27,36 +26,23 @@ _DISCLOSURE = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Removal:
-    """A request that was carried out, in a folder that is not sealed yet.
+def evidence_document(
+    run: Run,
+    plan: Plan,
+    options: ForgetOptions,
+    *,
+    actual: Mapping[str, Any],
+    audit: Sequence[Mapping[str, Any]],
+    not_measured: Sequence[str],
+    ledger: Sequence[Mapping[str, Any]],
+    files: Mapping[str, str],
+    remaining: Sequence[RemainingArtifact],
+) -> dict[str, Any]:
+    """The evidence as JSON values, with its digest and, if there is a key, its signature.
 
-    Args:
-        run: the run before.
-        plan: the plan.
-        options: how it was carried out.
-        out: folder of the new run.
-        actual: what happened, beside the forecast.
-        audit: the metrics before and after.
-        not_measured: what was not measured, with the reasons.
-        ledger: all requests so far; the last row is this one.
-        files: SHA-256 of the new run's files by name.
+    The last row of the ledger is the request in question; `files` has the SHA-256 of the new run's files.
     """
-
-    run: Run
-    plan: Plan
-    options: ForgetOptions
-    out: Path
-    actual: Mapping[str, Any]
-    audit: Sequence[Mapping[str, Any]]
-    not_measured: Sequence[str]
-    ledger: Sequence[Mapping[str, Any]]
-    files: Mapping[str, str]
-
-
-def evidence_document(removal: Removal) -> dict[str, Any]:
-    """The evidence as JSON values, with its digest and, if there is a key, its signature."""
-    run, plan, options, row = removal.run, removal.plan, removal.options, removal.ledger[-1]
+    row = ledger[-1]
     document = {
         "remanence": KIND,
         "format": FORMAT,
@@ -72,17 +58,17 @@ def evidence_document(removal: Removal) -> dict[str, Any]:
         "model": {
             "data": run.settings.data,
             "architecture": run.settings.model,
-            "before": {"weights": plan.model},
-            "after": {"weights": row["model_after"], "files": dict(removal.files)},
+            "before": {"weights": row["model_before"]},
+            "after": {"weights": row["model_after"], "files": files},
         },
         "method": {"name": plan.method, "options": dict(plan.options), "seed": options.seed},
         "plan": plan.document(ids=False),
-        "actual": dict(removal.actual),
-        "audit": list(removal.audit),
-        "not_measured": list(removal.not_measured),
+        "actual": actual,
+        "audit": audit,
+        "not_measured": not_measured,
         "bounds": [row["bound"], row["cumulative"]],
-        "ledger": public_rows(removal.ledger),
-        "remaining_artifacts": _remaining(removal),
+        "ledger": public_rows(ledger),
+        "remaining_artifacts": [artifact.document() for artifact in remaining],
         "erased": [],
         "supersedes": None,
         "disclosure": _DISCLOSURE,
@@ -112,14 +98,6 @@ def _ids_document(row: Mapping[str, Any], *, plain: bool) -> dict[str, Any]:
         "how": "HMAC-SHA256, keyed with a salt that is kept in the ledger of the run",
         "values": sorted(hash_ids(row["ids"], row["salt"])),
     }
-
-
-def _remaining(removal: Removal) -> list[dict[str, Any]]:
-    source, out = removal.run.folder.path.resolve(), removal.out.resolve()
-    places = removal.options.look_in or dict.fromkeys((source.parent, out.parent))
-    models = {row["model_before"] for row in removal.ledger}
-    artifacts = find_remaining_artifacts(removal.run, models, removal.plan.request.ids, places, skip=out)
-    return [artifact.document() for artifact in artifacts]
 
 
 def _grouped(artifacts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import shutil
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,8 +20,9 @@ from remanence.requests.calibration import FOLDER, Calibration, read_calibration
 from remanence.requests.continuation import begin_continuation, request_lock
 from remanence.requests.criterion import monitored_settings
 from remanence.requests.evidence import FILE, read_evidence
-from remanence.requests.evidence_writer import Removal, evidence_document, write_evidence
+from remanence.requests.evidence_writer import evidence_document, write_evidence
 from remanence.requests.plan import Plan, make_plan
+from remanence.requests.remaining_artifacts import find_remaining_artifacts
 from remanence.requests.request import ForgetOptions, Request, model_hash
 from remanence.requests.request_audit import audit_request, not_measured, poison_metrics
 from remanence.requests.request_ledger import (
@@ -32,6 +33,7 @@ from remanence.requests.request_ledger import (
     removed_norms,
     write_ledger,
 )
+from remanence.requests.signing import file_sha256
 from remanence.storage import SEAL, Draft, seal_in_place, write_trace
 from remanence.training import Run, open_run
 from remanence.training.recorder import TRACE_FILES
@@ -87,47 +89,27 @@ def forget(
         started = datetime.now(UTC)
         calibration, trace = read_calibration(run), run.trace()
         plan = make_plan(run, request, calibration, trace)
-        budget = options.budget or plan.budget
-        settings = monitored_settings(
-            run,
-            plan.method,
-            plan.options,
-            budget,
-            seed=options.seed,
-            further_metrics=poison_metrics(run, request),
-        )
+        plan = replace(plan, budget=options.budget or plan.budget)
         begin_continuation(source, out, apart=options.apart)
-        with unlearn_into(
-            out,
-            run,
-            request.forget_set,
-            settings,
-            resume=True,
-            progress=progress,
-            until=plan.criterion.holds,
-            facts={"criterion": asdict(plan.criterion), "file_sha256": request.file_sha256},
-        ) as unlearned:
+        with _unlearn(run, plan, out, options.seed, progress) as unlearned:
             assert unlearned is not None  # the lock on the run is held, and `out` was not sealed
             oracle = _train_oracle(run, request, out, options.seed, retraining) if options.oracle else None
             audit = audit_request(run, plan, unlearned.model, oracle)
-            files = _write_run(Draft(out), run, request, unlearned, budget, calibration, trace)
-            ledger = [
-                *read_ledger(run),
-                _ledger_row(plan, options, unlearned, trace, _sha256(out / _WEIGHTS)),
-            ]
-            files += write_ledger(Draft(out), ledger, removed_norms(run, trace, request.ids), trace)
+            files = _write_run(Draft(out), run, plan, unlearned, calibration, trace)
+            ledger = [*read_ledger(run), _ledger_row(plan, options, unlearned, trace, out)]
+            files += write_ledger(Draft(out), ledger, removed_norms(run, trace, request.ids), trace.steps)
+            models = {row["model_before"] for row in ledger}
+            places = options.look_in or (source.resolve().parent, out.resolve().parent)
             evidence = evidence_document(
-                Removal(
-                    run=run,
-                    plan=plan,
-                    options=options,
-                    out=out,
-                    actual=_actual(plan, unlearned, budget, started),
-                    audit=audit,
-                    not_measured=not_measured(run, request, oracle),
-                    ledger=ledger,
-                    files={name: _sha256(out / name) for name in files},
-                )
+                run,
+                plan,
+                options,
+                actual=_actual(plan, unlearned, started),
+                audit=audit,
+                not_measured=not_measured(run, request, oracle),
+                ledger=ledger,
+                files={name: file_sha256(out / name) for name in files},
+                remaining=find_remaining_artifacts(run, models, request.ids, places, skip=out),
             )
             seal_in_place(out, "training", [*files, *write_evidence(out, evidence)])
     return ForgetResult(open_run(out), evidence)
@@ -141,15 +123,29 @@ def _check_out(out: Path, source: Path) -> None:
 def _finished(run: Run, request: Request, out: Path) -> ForgetResult:
     """The result of an earlier call for the same request; any other run in `out` is refused."""
     made = open_run(out)
-    ledger = read_ledger(made)
-    same = (
-        ledger
-        and ledger[-1]["model_before"] == model_hash(run)
-        and set(ledger[-1]["ids"]) == set(request.ids.tolist())
-    )
-    if not same:
+    rows = read_ledger(made)[-1:]
+    if not any(
+        row["model_before"] == model_hash(run) and set(row["ids"]) == set(request.ids.tolist())
+        for row in rows
+    ):
         raise RunFolderError(f"{out} holds a finished run; choose another `out`. Nothing was changed.")
     return ForgetResult(made, read_evidence(out / FILE), already=True)
+
+
+def _unlearn(
+    run: Run, plan: Plan, out: Path, seed: int, progress: Progress
+) -> AbstractContextManager[Unlearned | None]:
+    request, metrics = plan.request, poison_metrics(run, plan.request)
+    return unlearn_into(
+        out,
+        run,
+        request.forget_set,
+        monitored_settings(run, plan.method, plan.options, plan.budget, seed, metrics),
+        resume=True,
+        progress=progress,
+        until=plan.criterion.holds,
+        facts={"criterion": asdict(plan.criterion), "file_sha256": request.file_sha256},
+    )
 
 
 def _train_oracle(run: Run, request: Request, out: Path, seed: int, progress: Progress) -> Run:
@@ -157,23 +153,17 @@ def _train_oracle(run: Run, request: Request, out: Path, seed: int, progress: Pr
 
 
 def _write_run(
-    draft: Draft,
-    run: Run,
-    request: Request,
-    unlearned: Unlearned,
-    budget: int,
-    calibration: Calibration,
-    trace: NormTrace,
+    draft: Draft, run: Run, plan: Plan, unlearned: Unlearned, calibration: Calibration, trace: NormTrace
 ) -> list[str]:
     """Write the new run, its trace and its calibration, all without the removed examples."""
-    removed = set(request.ids.tolist())
-    unlearning = unlearned.config["unlearning"] | {"steps": unlearned.steps, "budget": budget}
-    poison = [example for example in run.settings.poison if example not in removed]
+    ids = plan.request.ids
+    poison = [example for example in run.settings.poison if example not in set(ids.tolist())]
+    unlearning = unlearned.config["unlearning"] | {"steps": unlearned.steps, "budget": plan.budget}
     config = unlearned.config | {"poison": poison, "unlearning": unlearning}
     files = write_unlearned(draft, run, replace(unlearned, config=config))
-    write_trace(draft, _without(trace, request.ids))
+    write_trace(draft, _without(trace, ids))
     shutil.rmtree(draft.path / FOLDER, ignore_errors=True)  # of an attempt that was killed
-    calibration.without(request.ids).write(draft.path / FOLDER, _sha256(draft.path / _WEIGHTS))
+    calibration.without(ids).write(draft.path / FOLDER, file_sha256(draft.path / _WEIGHTS))
     return [*files, *TRACE_FILES]
 
 
@@ -185,10 +175,9 @@ def _without(trace: NormTrace, ids: Ids) -> NormTrace:
 
 
 def _ledger_row(
-    plan: Plan, options: ForgetOptions, unlearned: Unlearned, trace: NormTrace, model_after: str
+    plan: Plan, options: ForgetOptions, unlearned: Unlearned, trace: NormTrace, out: Path
 ) -> dict[str, Any]:
     ids = plan.request.ids
-    own = group_bound(anonymous_norms(trace, ids), trace.steps, trace.mechanism)
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "request": plan.request.forget_set.name,
@@ -201,24 +190,22 @@ def _ledger_row(
         "steps": unlearned.steps,
         "reached": plan.criterion.holds(unlearned.rows),
         "model_before": plan.model,
-        "model_after": model_after,
-        "bound": bound_document(own, "group loss of this request"),
+        "model_after": file_sha256(out / _WEIGHTS),
+        "bound": bound_document(
+            group_bound(anonymous_norms(trace, ids), trace), "group loss of this request"
+        ),
         "cumulative": bound_document(plan.bound, "group loss of all removed examples"),
     }
 
 
-def _actual(plan: Plan, unlearned: Unlearned, budget: int, started: datetime) -> dict[str, Any]:
+def _actual(plan: Plan, unlearned: Unlearned, started: datetime) -> dict[str, Any]:
     duration = plan.criterion.time(unlearned.rows)
     inside = plan.forecast.low <= duration.value <= plan.forecast.high
     return {
         "reached": duration.reached,
         "steps": duration.value,
         "stopped_at": unlearned.steps,
-        "budget": budget,
+        "budget": plan.budget,
         "inside_interval": bool(inside) and duration.reached,
         "seconds": (datetime.now(UTC) - started).total_seconds(),
     }
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from remanence.experiments import measure, sampled
 from remanence.forecast import Expectation, Forecast, difficulty_of
 from remanence.requests.calibration import Calibration, read_calibration
-from remanence.requests.criterion import MONITORED, SAMPLE, SMALL, SPREADS, Criterion
+from remanence.requests.criterion import MONITORED, SAMPLE, SMALL, SPREADS, Criterion, criterion_for
 from remanence.requests.request import Request, model_hash
 from remanence.requests.request_ledger import bound_document, group_bound, removed_norms
 from remanence.scores import ScoreTable, score_table
@@ -33,14 +32,7 @@ _TOO_EXPENSIVE = 0.8
 
 @dataclass(frozen=True)
 class Member:
-    """One example of a request.
-
-    Args:
-        id: its id.
-        label: name of its class.
-        loss: its privacy loss.
-        percentile: percentage of all training examples with a lower loss.
-    """
+    """One example of a request: its class, its privacy loss, and the percentage of examples with a lower loss."""
 
     id: int | str
     label: str
@@ -55,7 +47,6 @@ class Plan:
     Args:
         request: the request.
         model: hash of the model's weights.
-        percentiles: percentiles of the request's examples by privacy loss among all examples, at 10 to 90 % of them.
         members: the examples, hardest first.
         expected: the expected metrics of a model never trained on them.
         criterion: when they count as forgotten.
@@ -74,7 +65,6 @@ class Plan:
 
     request: Request
     model: str
-    percentiles: Mapping[int, float]
     members: tuple[Member, ...]
     expected: Expectation
     criterion: Criterion
@@ -89,6 +79,12 @@ class Plan:
     budget: int
     action: Action
     caveats: tuple[str, ...]
+
+    @property
+    def percentiles(self) -> dict[int, float]:
+        """Quantiles of the members' percentiles, by their level in percent."""
+        ranks = [member.percentile for member in self.members]
+        return {level: float(np.percentile(ranks, level)) for level in PERCENTILES}
 
     @property
     def share_of_retraining(self) -> float:
@@ -125,7 +121,7 @@ class Plan:
             "request": self.request.forget_set.name,
             "size": len(self.request.ids),
             "model": self.model,
-            "percentiles": {str(at): value for at, value in self.percentiles.items()},
+            "percentiles": {str(level): value for level, value in self.percentiles.items()},
             **({"members": [asdict(member) for member in self.members]} if ids else {}),
             "criterion": self.criterion.document(),
             "now": dict(self.now),
@@ -159,12 +155,12 @@ class Plan:
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Draw the forecast beside retraining; on new axes by default."""
-        from remanence.display.axes import draw_forecast, on_axes
+        from remanence.display.plots import draw_forecast, on_axes
 
         return on_axes(lambda axes: draw_forecast(axes, *self._drawn()), ax)
 
     def _repr_html_(self) -> str:
-        from remanence.display.cards import plan_card
+        from remanence.display.notebook_cards import plan_card
 
         high = f"{self.forecast.high:.0f}" if math.isfinite(self.forecast.high) else "unknown"
         rows = {
@@ -178,14 +174,8 @@ class Plan:
         return plan_card(self.recommendation(), rows, self.caveats, self._drawn())
 
     def _drawn(self) -> tuple[float, float, float, float, float]:
-        forecast = self.forecast
-        return (
-            forecast.steps,
-            forecast.low,
-            forecast.high,
-            float(self.retraining["steps"]),
-            forecast.coverage,
-        )
+        steps, low, high = self.forecast.steps, self.forecast.low, self.forecast.high
+        return steps, low, high, float(self.retraining["steps"]), self.forecast.coverage
 
 
 def make_plan(
@@ -203,7 +193,8 @@ def make_plan(
     trace = run.trace() if trace is None else trace
     settings, table = calibration.settings, score_table(trace)
     assert settings.budget is not None  # a calibration has resolved settings
-    expected, criterion = calibration.expect(request.ids), calibration.criterion(request.ids)
+    expected = calibration.pool.expect(request.ids)
+    criterion = criterion_for(len(request.ids), expected)
     now = _measure_now(run, request, settings.seed)
     done = criterion.is_close(now[criterion.metric])
     difficulty = difficulty_of(request.ids, table, done=done)
@@ -213,7 +204,6 @@ def make_plan(
     return Plan(
         request=request,
         model=model_hash(run),
-        percentiles=_percentiles(table, request),
         members=_members(run, table, request),
         expected=expected,
         criterion=criterion,
@@ -222,7 +212,7 @@ def make_plan(
         seconds_per_step=seconds_per_step,
         retraining=calibration.retraining,
         accuracy=_accuracy_changes(calibration),
-        bound=group_bound(removed_norms(run, trace, request.ids), trace.steps, trace.mechanism),
+        bound=group_bound(removed_norms(run, trace, request.ids), trace),
         method=settings.method,
         options=settings.options,
         budget=settings.budget,
@@ -240,21 +230,10 @@ def _measure_now(run: Run, request: Request, seed: int) -> dict[str, float]:
     return {row.metric: row.value for row in measure(run.model(), split, MONITORED, step=0, seed=seed)}
 
 
-def _percentiles(table: ScoreTable, request: Request) -> dict[int, float]:
-    ranks = _percentile_ranks(table)[positions_of(request.ids, table.ids, what="the trace")]
-    return {at: float(np.percentile(ranks, at)) for at in PERCENTILES}
-
-
-def _percentile_ranks(table: ScoreTable) -> NDArray[np.float64]:
-    """For each example, the percentage of examples with a lower privacy loss."""
-    losses = table.column("privacy_loss").values
-    ranks: NDArray[np.float64] = 100 * (rankdata(losses) - 0.5) / len(losses)
-    return ranks
-
-
 def _members(run: Run, table: ScoreTable, request: Request) -> tuple[Member, ...]:
+    all_losses = table.column("privacy_loss").values
     rows = positions_of(request.ids, table.ids, what="the trace")
-    losses, ranks = table.column("privacy_loss").values[rows], _percentile_ranks(table)[rows]
+    losses, ranks = all_losses[rows], 100 * (rankdata(all_losses)[rows] - 0.5) / len(all_losses)
     examples = run.clean[0].take(request.ids)
     labels = [examples.class_names[int(label)] for label in examples.labels]
     order = np.argsort(-losses, kind="stable")

@@ -38,12 +38,7 @@ class Purged:
 
 
 def list_remaining_artifacts(run: Run, look_in: Sequence[Path] = ()) -> list[RemainingArtifact]:
-    """The remaining artifacts of all requests on a run.
-
-    Args:
-        run: a run made by `forget`.
-        look_in: folders to search; by default those around the run and around the earlier models.
-    """
+    """The remaining artifacts of all requests on a run; searched for as `purge` does."""
     ledger = read_ledger(run)
     if not ledger:
         raise InputError(

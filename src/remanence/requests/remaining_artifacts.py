@@ -67,13 +67,15 @@ def find_remaining_artifacts(
         skip: the folder of the run without the examples.
     """
     artifacts: dict[Path, RemainingArtifact] = {}
-    for searched, (folder, names) in enumerate(_walk(look_in, skip.resolve())):
+    for searched, (folder, subfolders, names) in enumerate(_walk(look_in, skip.resolve())):
         if searched == _MOST:
             limit = f"the search ended here, after {_MOST} folders; name narrower places with `look_in`"
             artifacts[folder] = RemainingArtifact(folder, limit)
             break
-        for artifact in _in_folder(folder, names, run, models, ids):
-            artifacts.setdefault(artifact.path.resolve(), artifact)
+        listed = {artifact.path: artifact for artifact in _in_folder(folder, names, run, models, ids)}
+        subfolders[:] = [name for name in subfolders if folder / name not in listed]  # listed as a whole
+        for path, artifact in listed.items():
+            artifacts.setdefault(path.resolve(), artifact)
     return list(artifacts.values())
 
 
@@ -95,8 +97,7 @@ def _in_sealed_folder(folder: Path, run: Run, models: set[str], ids: Ids) -> Ite
         yield RemainingArtifact(folder, "a folder that cannot be read; its content is unknown")
         return
     if other is None:
-        listed_with_its_run = kind == "calibration" and _inside_ancestor(folder, models)
-        if kind != "checkpoint" and not listed_with_its_run:
+        if kind != "checkpoint":
             yield RemainingArtifact(
                 folder, f"an artifact of kind {kind!r}, which may have been computed from them"
             )
@@ -117,16 +118,6 @@ def _of_ancestor(run: Run) -> Iterator[RemainingArtifact]:
             yield RemainingArtifact(folder.path / name, description, erasable=True)
 
 
-def _inside_ancestor(folder: Path, models: set[str]) -> bool:
-    for parent in folder.parents[:3]:
-        if (parent / SEAL).exists():
-            try:
-                return model_hash(open_run(parent)) in models
-            except RemanenceError:
-                return False
-    return False
-
-
 def _same_data(other: Run, run: Run) -> bool:
     same = (other.settings.data, other.settings.data_dir) == (run.settings.data, run.settings.data_dir)
     return same or other.clean[0].digest() == run.clean[0].digest()
@@ -137,8 +128,9 @@ def _holds_any(run: Run, ids: Ids) -> bool:
     return bool(run.was_trained_on(ids).any()) and not bool(np.isin(ids, run.forgotten).all())
 
 
-def _walk(look_in: Iterable[Path], skip: Path) -> Iterator[tuple[Path, list[str]]]:
-    for root in look_in:
+def _walk(look_in: Iterable[Path], skip: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """As os.walk; the caller may remove subfolders that are not to be searched."""
+    for root in dict.fromkeys(look_in):
         for path, subfolders, names in os.walk(root):
             folder = Path(path)
             if folder.resolve() == skip:
@@ -147,7 +139,7 @@ def _walk(look_in: Iterable[Path], skip: Path) -> Iterator[tuple[Path, list[str]
             subfolders[:] = sorted(
                 name for name in subfolders if name != ".git" and (folder / name).resolve() != skip
             )
-            yield folder, sorted(names)
+            yield folder, subfolders, sorted(names)
 
 
 def _contains_images(path: Path) -> bool:

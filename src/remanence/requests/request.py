@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from remanence.errors import DataError, InputError
 from remanence.forgetting import ids_from_file, read_forget_set_for
+from remanence.requests.signing import file_sha256
 from remanence.training import Run
 from remanence.types import ForgetSet, Ids, positions_of
 
@@ -77,7 +77,7 @@ def read_request(path: Path, run: Run, *, column: str = "id") -> Request:
     else:
         forget_set = ids_from_file(path, run.clean[0].ids, column=column)
     _refuse_removed(forget_set, run, str(path))
-    return Request(forget_set, hashlib.sha256(path.read_bytes()).hexdigest())
+    return Request(forget_set, file_sha256(path))
 
 
 def make_request(forget_set: ForgetSet, run: Run) -> Request:

@@ -19,14 +19,7 @@ _IF_POISONED = ("gus", "gus_z")
 
 
 def audit_request(run: Run, plan: Plan, unlearned: nn.Module, oracle: Run | None) -> list[dict[str, Any]]:
-    """Every metric that can be computed, before and after unlearning.
-
-    Args:
-        run: the run before unlearning.
-        plan: has the values that the reference models lead to expect.
-        unlearned: the model after unlearning.
-        oracle: a model retrained without the examples, if there is one.
-    """
+    """Every metric that can be computed, before and after unlearning, and for the oracle if there is one."""
     split = run.split(plan.request.forget_set)
     context = Context(poison=run.poison, clean=run.clean[0])
     models = {"before": run.model(), "after": unlearned}

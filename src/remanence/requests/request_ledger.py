@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from remanence.storage import Draft
 from remanence.theory.group import group_loss
 from remanence.training import Run
-from remanence.types import Bound, Ids, Mechanism, NormTrace, positions_of
+from remanence.types import Bound, Ids, NormTrace, positions_of
 
-ALPHA = 8.0
+_ALPHA = 8.0
 _LEDGER, _REMOVED = "ledger", "removed"
 _FILES = ("ledger.jsonl", "removed.safetensors")
 _PRIVATE = ("ids", "salt")
@@ -35,11 +35,11 @@ def read_ledger(run: Run) -> list[dict[str, Any]]:
 
 
 def write_ledger(
-    draft: Draft, rows: Sequence[Mapping[str, Any]], norms: Floats, trace: NormTrace
+    draft: Draft, rows: Sequence[Mapping[str, Any]], norms: Floats, steps: NDArray[np.int64]
 ) -> list[str]:
     """Write the ledger and the norms of all removed examples; returns the names of the files."""
     draft.rows(_LEDGER, rows)
-    draft.tensors(_REMOVED, {"norms": norms, "steps": trace.steps})
+    draft.tensors(_REMOVED, {"norms": norms, "steps": steps})
     return list(_FILES)
 
 
@@ -65,16 +65,15 @@ def removed_norms(run: Run, trace: NormTrace, ids: Ids) -> Floats:
     return np.sort(np.concatenate([earlier, own], axis=1), axis=1)
 
 
-def group_bound(
-    norms: Floats, steps: NDArray[np.int64], mechanism: Mechanism, *, alpha: float = ALPHA
-) -> Bound:
+def group_bound(norms: Floats, trace: NormTrace) -> Bound:
     """A bound on how much a group changes the distribution of the trained model, from the norms of its members.
 
     The angles between their gradients are not recorded, so all gradients are assumed to point in the same direction.
     """
+    steps = trace.steps
     kept = np.unique(np.linspace(0, len(steps) - 1, min(_MOST, len(steps))).round().astype(np.int64))
     grams = [np.outer(row, row) for row in norms[kept]]
-    bound = group_loss(grams, steps=steps[kept], mechanism=mechanism, alpha=alpha, method="upper")
+    bound = group_loss(grams, steps=steps[kept], mechanism=trace.mechanism, alpha=_ALPHA, method="upper")
     assumption = (
         "All gradients of the group are assumed to point in the same direction; only their norms are known."
     )

@@ -70,7 +70,7 @@ def fingerprint(public_key: str) -> str:
 
 def read_private_key(path: Path) -> Ed25519PrivateKey:
     """Read an Ed25519 private key in PEM or OpenSSH format, without a passphrase."""
-    content = _bytes(path)
+    content = _key_file(path)
     try:
         load = load_ssh_private_key if b"OPENSSH PRIVATE KEY" in content else load_pem_private_key
         key = load(content, password=None)
@@ -90,10 +90,9 @@ def read_private_key(path: Path) -> Ed25519PrivateKey:
 
 def read_public_key(path: Path) -> str:
     """Read an Ed25519 public key in PEM or OpenSSH format; returns hexadecimal digits."""
-    content = _bytes(path)
+    content = _key_file(path)
     try:
-        load = load_ssh_public_key if content.startswith(b"ssh-") else load_pem_public_key
-        key = load(content)
+        key = (load_ssh_public_key if content.startswith(b"ssh-") else load_pem_public_key)(content)
     except (ValueError, UnsupportedAlgorithm):
         raise InputError(
             f"{path} must be an Ed25519 public key (`openssl pkey -in key.pem -pubout`); it cannot be read as one."
@@ -108,7 +107,11 @@ def hash_ids(ids: Sequence[int | str], salt: str) -> list[str]:
     return [hmac.new(bytes.fromhex(salt), str(example).encode(), "sha256").hexdigest() for example in ids]
 
 
-def _bytes(path: Path) -> bytes:
+def file_sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _key_file(path: Path) -> bytes:
     if not path.is_file():
         raise InputError(f"{path} must be a key file; it is not there.")
     return path.read_bytes()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from remanence.errors import RunFolderError
 
@@ -34,6 +36,11 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, text: str) -> None:
     """Replace a text file completely or not at all."""
     write_bytes(path, text.encode())
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Replace a JSON file completely or not at all; infinite numbers and NaN are errors."""
+    write_text(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 @contextlib.contextmanager

@@ -49,7 +49,8 @@ def claim(config: Mapping[str, Any], out: Path, resume: bool, *, kind: str = "tr
 
 def _refuse_difference(path: Path, text: str) -> None:
     before, now = _flatten(tomllib.loads(path.read_text())), _flatten(tomllib.loads(text))
-    for key in sorted(before.keys() | now.keys()):
+    # long lists last: a single value says more
+    for key in sorted(before.keys() | now.keys(), key=lambda key: (isinstance(before.get(key), list), key)):
         if before.get(key) != now.get(key):
             raise InputError(
                 f"{path.parent} was begun with {key} = {before.get(key)}; now it is {now.get(key)}. "

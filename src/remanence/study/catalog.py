@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,31 @@ def shipped() -> list[Path]:
     return [path for path in sorted(CATALOG.glob("*.toml")) if "figure" in _parse(path)]
 
 
+@dataclass(frozen=True)
+class CatalogEntry:
+    """A study that comes with the package."""
+
+    name: str
+    title: str
+    presets: list[str]
+    path: str
+
+
+def list_studies() -> list[CatalogEntry]:
+    """The studies that come with the package."""
+    return [
+        CatalogEntry(path.stem, load_study(str(path)).title, presets_of(path), str(path))
+        for path in shipped()
+    ]
+
+
 def find_study(name: str) -> Path:
     """A study's file, by its path or, for those that come with the package, by its name."""
     path = Path(name)
     if path.is_file():
         return path
     known = {study.stem: study for study in shipped()}
-    if path.stem in known and path.suffix in ("", ".toml") and not path.exists():
+    if path.stem in known and path.suffix in ("", ".toml"):
         return known[path.stem]
     if path.suffix == ".toml" and len(path.parts) > 1 and path.parts[0] != "studies":
         raise InputError(f"{path} does not exist; `remanence study list` shows the studies there are.")

@@ -6,10 +6,12 @@ import heapq
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from remanence.stages import Stage
+from remanence.stages import Stage, Store
+from remanence.study.running import Planned
 from remanence.tasks import TaskSource
 from remanence.training import train_steps
 
@@ -38,6 +40,32 @@ def estimate_cost(todo: Sequence[Stage], workers: int) -> CostEstimate:
     rates = _rates(todo)
     seconds = {stage.key: _LIGHT + stage.cost * rates.get(_speed(stage), 0.0) for stage in todo}
     return CostEstimate(seconds, sum(seconds.values()), makespan(todo, seconds, workers))
+
+
+def cost_document(planned: Sequence[Planned], store: Store, workers: int) -> dict[str, Any]:
+    """The stages of some studies, finished and missing, and their expected cost, as JSON values."""
+    finished, todo = store.survey([study.goal for study in planned])
+    expected = estimate_cost(todo, workers)
+    done = {stage.key for stage in finished}
+    return {
+        "studies": [entry.study.name for entry in planned],
+        "workers": workers,
+        "reused": len(finished),
+        "to_compute": len(todo),
+        "core_seconds": round(expected.work, 1),
+        "wall_seconds": round(expected.wall, 1),
+        "stages": [
+            {
+                "key": stage.key,
+                "kind": stage.kind,
+                "title": stage.title,
+                "done": stage.key in done,
+                "seconds": round(expected.seconds.get(stage.key, 0.0), 1),
+                "needs": [need.key for need in stage.needs],
+            }
+            for stage in [*finished, *todo]
+        ],
+    }
 
 
 def makespan(todo: Sequence[Stage], seconds: Mapping[str, float], workers: int) -> float:

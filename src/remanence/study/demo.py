@@ -19,7 +19,7 @@ from remanence.report import human, image_uri, inline_svg, interval_text, write_
 from remanence.stages import Stage, Store, run_stages
 from remanence.storage import atomic
 from remanence.storage.lock import exclusive
-from remanence.study.catalog import load_study
+from remanence.study.catalog import CATALOG, load_study
 from remanence.study.provenance import settings_of
 from remanence.study.running import Planned, plan
 from remanence.versions import versions
@@ -94,14 +94,14 @@ def run_demo(
             "reused": tally.reused,
             "seconds_by_stage": {kind: round(seconds, 1) for kind, seconds in sorted(tally.seconds.items())},
         }
-        atomic.write_text(out / "results.json", json.dumps(results, indent=2, allow_nan=False) + "\n")
+        atomic.write_json(out / "results.json", results)
         _write_page(out, results, planned, store)
     return DemoResult(results, _summary(results, out))
 
 
 def _planned(quick: bool, seeds: int | None) -> Planned:
     overrides = [] if seeds is None else [f"seeds={seeds}", f"tune.seeds={seeds}"]
-    return plan(load_study("demo", "smoke" if quick else "cpu", overrides))
+    return plan(load_study(str(CATALOG / "demo.toml"), "smoke" if quick else "cpu", overrides))
 
 
 def _claim(out: Path) -> None:

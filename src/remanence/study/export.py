@@ -40,6 +40,16 @@ def export_study(planned: Planned, store: Store, out: Path, overrides: Sequence[
     return out / f"{name}.md"
 
 
+def export_studies(
+    planned: Sequence[Planned], store: Store, out: Path, overrides: Sequence[str] = ()
+) -> list[Path]:
+    """Export finished studies, and an overview where there are several; return the paths of the pages."""
+    pages = [export_study(entry, store, out, overrides) for entry in planned]
+    if len(planned) > 1 or (out / "studies.md").exists():
+        pages.append(write_overview(planned, store, out))
+    return pages
+
+
 def write_overview(planned: Sequence[Planned], store: Store, out: Path) -> Path:
     """Write OUT/studies.md: every study with the verdicts on its claims; return its path.
 
@@ -64,8 +74,8 @@ def finished(planned: Planned, store: Store) -> tuple[Folder, dict[str, Any]]:
     if result is None:
         study = planned.study
         raise InputError(
-            f"{study.name} has not been computed with preset {study.preset} in {store.root}; run "
-            f"`remanence study run {study.name} --preset {study.preset}` first."
+            f"{study.name} has not been computed with preset {study.preset} in {store.root}; run it first "
+            "(`remanence study run`)."
         )
     return result
 

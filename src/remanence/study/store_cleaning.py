@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from remanence.errors import RunFolderError
+from remanence.errors import InputError, RunFolderError
 from remanence.stages import Store, in_order
 from remanence.storage import open_folder
 from remanence.storage.lock import exclusive
+from remanence.study.catalog import DEFAULT_PRESET, shipped
 from remanence.study.outdated_artifacts import outdated
-from remanence.study.running import Planned
+from remanence.study.running import Planned, plan_studies
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,11 @@ class StoreComparison:
     same: int
     different: tuple[str, ...]
     missing: tuple[str, ...]
+
+    @property
+    def identical(self) -> bool:
+        """Whether both stores hold all artifacts, with the same bits."""
+        return not (self.different or self.missing)
 
 
 def compare_stores(planned: Sequence[Planned], one: Store, other: Store) -> StoreComparison:
@@ -75,6 +82,32 @@ def clean(store: Store, remove: Sequence[Planned], keep: Sequence[Planned], *, r
             else:
                 path.unlink()
     return removable
+
+
+def clean_studies(
+    store: Store,
+    names: Sequence[str] = (),
+    preset: str = DEFAULT_PRESET,
+    overrides: Sequence[str] = (),
+    *,
+    data_dir: str | Path | None = None,
+    really: bool,
+) -> list[Path]:
+    """`clean`, keeping what the other studies that come with the package use.
+
+    With overrides, the artifacts of the named studies without them stay too.
+    """
+    remove = plan_studies(names, preset, overrides, data_dir=data_dir)
+    named = {entry.study.name for entry in remove}
+    keep: list[Planned] = []
+    for path in shipped() if remove else ():
+        other = path.stem not in named
+        variants: list[Sequence[str]] = [()] if overrides or other else []
+        variants += [overrides] if overrides and other else []
+        for variant in variants:
+            with contextlib.suppress(InputError):  # a study that cannot be planned here has no artifacts here
+                keep += plan_studies([str(path)], preset, variant, data_dir=data_dir)
+    return clean(store, remove, keep, really=really)
 
 
 def _removable(store: Store, unwanted: Collection[str]) -> list[Path]:

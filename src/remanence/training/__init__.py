@@ -5,6 +5,7 @@ from remanence.training.checkpoints import Checkpoints, load_weights, write_weig
 from remanence.training.loop import Training, train_steps
 from remanence.training.objective import BatchLoss, Objective, Parameters, Stream, Term, over
 from remanence.training.placement import placed_steps
+from remanence.training.posthoc import TraceSettings, trace_run
 from remanence.training.ranks import ALONE, Ranks, joined
 from remanence.training.recorder import Recorder
 from remanence.training.run_folder import Run, RunReference, open_run
@@ -27,12 +28,14 @@ __all__ = [
     "RunSettings",
     "Stream",
     "Term",
+    "TraceSettings",
     "Training",
     "joined",
     "load_weights",
     "open_run",
     "over",
     "placed_steps",
+    "trace_run",
     "train_and_record",
     "train_run",
     "train_steps",

@@ -69,8 +69,9 @@ class Seen:
 class Studies:
     """A store, looked at. Nothing is verified here as a study verifies it: that reads every file."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, data_dir: Path | None = None) -> None:
         self.root = root
+        self._data_dir = None if data_dir is None else str(data_dir.expanduser().resolve())
 
     def running(self) -> bool:
         """Whether a study is being computed at this moment."""
@@ -84,7 +85,7 @@ class Studies:
         """Every study of which something is there, as far as it can be told: its data must be here too."""
         there = self.there()
         entries = Timings(self.root).read()
-        found = [self._planned(each, there, entries) for each in _plans()]
+        found = [self._planned(each, there, entries) for each in _plans(self._data_dir)]
         known = {each.key for each in found}
         others = [self._other(key) for key in sorted(there) if _is_figure(key) and key not in known]
         # what all studies share (a training run, say) is there for each of them; its own figure is what counts first
@@ -145,13 +146,13 @@ def _is_picture(file: str) -> bool:
 
 
 @cache
-def _plans() -> tuple[Planned, ...]:
+def _plans(data_dir: str | None) -> tuple[Planned, ...]:
     """Every study that comes with the package and whose data are here, with every preset."""
     found = []
     for path in shipped():
         for preset in presets_of(path):
             try:
-                found.append(plan(load_study(str(path), preset)))
+                found.append(plan(load_study(str(path), preset, data_dir=data_dir)))
             except RemanenceError:  # its data are not here, so its stages have no names
                 continue
     return tuple(found)

@@ -12,9 +12,10 @@ import pytest
 from matplotlib import pyplot
 
 import remanence as rm
-from remanence.display.tables import human, table
+from remanence.display.html import human, table
 from remanence.forecast import Expectation, Forecast
 from remanence.requests.criterion import Criterion
+from remanence.requests.plan import Member
 from remanence.requests.request import Request
 from remanence.training import RunSettings, train_run
 
@@ -175,8 +176,7 @@ def plan(high: float) -> rm.Plan:
     return rm.Plan(
         request=Request(rm.ForgetSet(MARKUP, np.arange(40)), "hash of a file"),
         model="hash of a model",
-        percentiles={10: 20.0, 25: 35.0, 50: 60.0, 75: 80.0, 90: 95.0},
-        members=(),
+        members=tuple(Member(i, MARKUP, 1.0, 2.5 * i) for i in range(40)),
         expected=Expectation(0.6, 0.05, -0.4, 0.1),
         criterion=Criterion("mia", 0.6, 0.05),
         now={"mia": 0.3},

@@ -77,9 +77,7 @@ def test_the_ledgers_norms_bound_and_name_nobody() -> None:
     assert (kept >= true).all()
     assert (kept <= 1.0501 * true).all()
     assert (np.diff(kept, axis=1) >= 0).all()
-    some, more = (
-        group_bound(anonymous_norms(trace, np.arange(size)), trace.steps, mechanism) for size in (5, 20)
-    )
+    some, more = (group_bound(anonymous_norms(trace, np.arange(size)), trace) for size in (5, 20))
     assert 0 < some.value < more.value
     assert some.status is Status.HEURISTIC
     assert "point in the same direction" in some.assumptions[-1]

@@ -31,7 +31,7 @@ class PathBound:
     Departs from the paper: the divergence after T steps is not composed over steps; the coupling of
         `Absorption` uses the contraction of training as well as of unlearning, for each example's own gradients.
 
-    Source: ours; path-wise Hölder (docs/theory/certificate.md), shifted divergence, Gaussian concentration.
+    Source: new here; path-wise Hölder (docs/theory/certificate.md), shifted divergence, Gaussian concentration.
 
     Checked by: tests/oracles/test_theory_certificate.py
     """
@@ -39,7 +39,7 @@ class PathBound:
     delta: float
 
     def threshold(self, lipschitz: Floats, epsilon: float) -> Floats:
-        """The largest F̄ that gives (ε, δ) at each K; negative where none does."""
+        """The largest F̄ that gives (ε, δ) at each K; negative if none does."""
         best = np.full(lipschitz.shape, -1.0)
         for alpha in _ALPHAS:
             budget = renyi_budget(epsilon, self.delta, float(alpha))
@@ -48,8 +48,8 @@ class PathBound:
             for p in _EXPONENTS:
                 lam = _lambda(alpha, p)
                 room = 1 - 2 * lam * lipschitz**2
-                kept = np.maximum(room, 1e-300)
-                square = (p * (alpha - 1) * budget + 0.5 * np.log(kept)) * kept / lam
+                positive = np.maximum(room, 1e-300)
+                square = (p * (alpha - 1) * budget + 0.5 * np.log(positive)) * positive / lam
                 best = np.maximum(best, np.where(room > 0, square, -1.0))
         return np.asarray(np.where(best > 0, np.sqrt(np.maximum(best, 0.0)), -1.0))
 
@@ -61,9 +61,9 @@ class PathBound:
             for p in _EXPONENTS:
                 lam = _lambda(alpha, p)
                 room = 1 - 2 * lam * lipschitz**2
-                kept = np.maximum(room, 1e-300)
-                with np.errstate(over="ignore"):  # where there is no room the value is not used
-                    divergence = (-0.5 * np.log(kept) + lam * mean**2 / kept) / (p * (alpha - 1))
+                positive = np.maximum(room, 1e-300)
+                with np.errstate(over="ignore"):  # the value is not used where `room` is not positive
+                    divergence = (-0.5 * np.log(positive) + lam * mean**2 / positive) / (p * (alpha - 1))
                 best = np.minimum(best, np.where(room > 0, divergence - offset, np.inf))
         return np.asarray(np.maximum(best, 0.0))
 

@@ -1,4 +1,4 @@
-"""From a few recorded checkpoints to every step of training: which norm stands for which step."""
+"""Which recorded norm is used for which training step, by the rules right, left, trapezoid and upper."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ RULES = ("right", "left", "trapezoid", "upper")
 
 
 @dataclass(frozen=True)
-class Stand:
-    """For steps t = 1..T, the row of norms that stands for each, and the share of the step it carries."""
+class StepRows:
+    """For steps t = 1..T, the row of norms that is used for each, and its weight in the step."""
 
     rows: NDArray[np.int64]
     share: float
 
 
-def stands_for(rule: Rule, steps: NDArray[np.int64], total: int) -> tuple[Stand, ...]:
-    """Who stands for whom among checkpoints at `steps` (steps already taken) of `total` steps of training.
+def rows_for_steps(rule: Rule, steps: NDArray[np.int64], total: int) -> tuple[StepRows, ...]:
+    """The rows used for every step, for checkpoints at `steps` (steps already taken) of `total` training steps.
 
     Step t moves w_{t−1}. Between checkpoints s < s′, steps s+1..s′ take the norm at s′ (`right`, the paper's
     rule), at s (`left`), half of each (`trapezoid`), or the larger of the two (`upper`, for which `norm_rows`
@@ -39,16 +39,16 @@ def stands_for(rule: Rule, steps: NDArray[np.int64], total: int) -> tuple[Stand,
     right = np.searchsorted(steps, np.arange(1, total + 1))
     left = np.maximum(right - 1, 0)
     if rule == "upper":
-        return (Stand(right, 1.0),)
+        return (StepRows(right, 1.0),)
     right = np.minimum(right, len(steps) - 1)
     choices = {"right": ((right, 1.0),), "left": ((left, 1.0),), "trapezoid": ((right, 0.5), (left, 0.5))}
-    return tuple(Stand(rows, share) for rows, share in choices[rule])
+    return tuple(StepRows(rows, share) for rows, share in choices[rule])
 
 
 def norm_rows(rule: Rule, norms: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-    """The rows that `stands_for` points into: the norms themselves, or for `upper` the maxima of neighbours.
+    """The rows that `rows_for_steps` refers to: the norms themselves, or for `upper` the maxima of neighbors.
 
-    Row i of the maxima spans checkpoints i − 1 and i; the first and the one past the last are single.
+    Row i of the maxima covers checkpoints i − 1 and i; the first row and the last cover a single checkpoint.
     """
     if rule != "upper":
         return norms

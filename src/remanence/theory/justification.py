@@ -1,4 +1,4 @@
-"""What a privacy loss is worth, and why: the status that follows from how training went."""
+"""The status of a privacy loss (certificate, estimate, heuristic, vacuous) and the reasons for it."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ VACUOUS_ABOVE = 100.0
 
 
 @dataclass(frozen=True)
-class Grounds:
+class Justification:
     """A status and the sentences that justify it."""
 
     status: Status
     reasons: tuple[str, ...]
 
-    def weigh(self, values: NDArray[np.float64]) -> Grounds:
-        """The same grounds, or `vacuous` where no value says anything."""
+    def for_values(self, values: NDArray[np.float64]) -> Justification:
+        """The same status, or `vacuous` if all values are too large to mean anything."""
         infinite = np.isinf(values)
-        empty = infinite if self.status is Status.HEURISTIC else infinite | (values > VACUOUS_ABOVE)
-        if not empty.any():
+        useless = infinite if self.status is Status.HEURISTIC else infinite | (values > VACUOUS_ABOVE)
+        if not useless.any():
             return self
-        what = "infinite" if self.status is Status.HEURISTIC else f"above {VACUOUS_ABOVE:g} nats"
-        reason = f"{int(empty.sum())} of {values.size} values are {what}: as bounds they say nothing."
-        return Grounds(Status.VACUOUS if empty.all() else self.status, (*self.reasons, reason))
+        size = "infinite" if self.status is Status.HEURISTIC else f"above {VACUOUS_ABOVE:g} nats"
+        reason = f"{int(useless.sum())} of {values.size} values are {size}: they are no useful bounds."
+        return Justification(Status.VACUOUS if useless.all() else self.status, (*self.reasons, reason))
 
 
-def faults(mechanism: Mechanism) -> tuple[str, ...]:
-    """Why no theorem here covers this training; empty where one does."""
+def violated_assumptions(mechanism: Mechanism) -> tuple[str, ...]:
+    """Why no theorem covers this training, as sentences; empty if one does."""
     full = mechanism.sampling_rate == 1
     checks = (
         (
@@ -53,10 +53,10 @@ def faults(mechanism: Mechanism) -> tuple[str, ...]:
             "One example changes another's gradient (BatchNorm), which the theorem excludes.",
         ),
     )
-    return tuple(sentence for holds, sentence in checks if holds)
+    return tuple(sentence for is_violated, sentence in checks if is_violated)
 
 
-def grounds_of(
+def justify_loss(
     mechanism: Mechanism,
     *,
     composition: str,
@@ -65,21 +65,21 @@ def grounds_of(
     everywhere: bool,
     capped: bool,
     n_checkpoints: int,
-) -> Grounds:
-    """The status of a loss under this mechanism before its size is looked at."""
-    wrong = faults(mechanism)
+) -> Justification:
+    """The status of a loss under this mechanism, before the size of its values is considered."""
+    violated = violated_assumptions(mechanism)
     if composition == "printed":
-        wrong += (
+        violated += (
             "The Definition as printed counts time from the start, for which it is not a theorem, "
             "and carries a factor of 3T − 1 too many.",
         )
-    if wrong:
-        return Grounds(Status.HEURISTIC, wrong)
+    if violated:
+        return Justification(Status.HEURISTIC, violated)
     if everywhere or capped:
         sound = "Poisson sampling (or full batches), a fixed denominator and real noise."
-        held = "The norms hold at every weight vector; each example's largest stands for all steps."
+        bounded = "The norms hold at every weight vector; each example's largest stands for all steps."
         worst = "Every value is the worst case at `max_norm`, which holds at every weight vector."
-        return Grounds(Status.CERTIFICATE, (sound, held if everywhere else worst))
+        return Justification(Status.CERTIFICATE, (sound, bounded if everywhere else worst))
     reasons = ["The norms were observed along training; they bound nothing beyond it."]
     if composition == "accountant":
         reasons.append("An accountant on observed norms ignores that they are random.")
@@ -88,6 +88,6 @@ def grounds_of(
     else:
         reasons.append(f"A log-mean-exp over {runs} runs is biased low.")
     if n_checkpoints < mechanism.steps:
-        filled = f"Norms between {n_checkpoints} checkpoints are filled in by the {rule} rule."
+        filled = f"Norms between {n_checkpoints} checkpoints are interpolated by the {rule} rule."
         reasons.append(filled if n_checkpoints > 1 else "One recorded norm stands for every step.")
-    return Grounds(Status.ESTIMATE, tuple(reasons))
+    return Justification(Status.ESTIMATE, tuple(reasons))

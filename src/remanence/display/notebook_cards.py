@@ -1,4 +1,4 @@
-"""What a trace, scores and an audit say of themselves in a notebook."""
+"""The HTML that a trace, scores, a plan and an audit show in a notebook."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from remanence.display.axes import Numbers, draw_distances, draw_forecast, draw_norms, draw_scores, drawn
-from remanence.display.tables import card, facts, human, picture, sentences, table
+from remanence.display.html import card, facts, human, picture, sentences, table
+from remanence.display.plots import Numbers, draw_distances, draw_forecast, draw_norms, draw_scores, drawn
 
 Compared = tuple[str, float, float | None, float | None, float | None, str]
 _ENDS = 5
@@ -23,7 +23,7 @@ def trace_card(
     mechanism: Mapping[str, Any],
     recorded: Sequence[str],
 ) -> str:
-    """How much was recorded of which training, and the norms over it."""
+    """Size and mechanism of the trace, and a plot of the norms."""
     noise = f"σ = {human(mechanism['sigma'])}" + (" (assumed)" if mechanism["assumed"] else " (added)")
     rows = {
         "examples": f"{len(ids):,}",
@@ -46,7 +46,7 @@ def scores_card(
     status: str,
     reasons: Sequence[str],
 ) -> str:
-    """What the numbers are worth, who has the largest and the smallest, and how they are spread."""
+    """Status of the scores, the examples with the largest and smallest ones, and a histogram."""
     rows = {"examples": f"{len(ids):,}", "status": str(status)}
     rows |= {key: _short(value) for key, value in params.items()}
     if not len(ids):
@@ -63,21 +63,21 @@ def scores_card(
         facts(rows),
         sentences(reasons),
         table(("largest: id", "score", "smallest: id", "score"), ends),
-        picture(uri, f"How many examples have which {name}"),
+        picture(uri, f"Histogram of {name}"),
     )
 
 
 def audit_card(
     run: str, forgotten: str, oracles: int, rows: Sequence[Compared], distances: Mapping[str, float]
 ) -> str:
-    """Every metric beside the oracles', with its verdict."""
+    """Every metric with the oracles' values and the verdict."""
     lines = []
     for name, value, mean, spread, distance, verdict in rows:
-        beside = "–" if mean is None or spread is None else f"{mean:.3f} ± {spread:.3f}"
-        away = "–" if distance is None else f"{distance:+.3f}"
-        lines.append((name, f"{value:.3f}", beside, away, _VERDICTS[verdict]))
+        oracle = "–" if mean is None or spread is None else f"{mean:.3f} ± {spread:.3f}"
+        gap = "–" if distance is None else f"{distance:+.3f}"
+        lines.append((name, f"{value:.3f}", oracle, gap, _VERDICTS[verdict]))
     parts = [
-        facts({"run": run, "to be forgotten": forgotten, "oracles": str(oracles)}),
+        facts({"run": run, "forget set": forgotten, "oracles": str(oracles)}),
         table(("metric", "value", "oracles", "distance", "verdict"), lines),
     ]
     if distances:
@@ -92,14 +92,14 @@ def plan_card(
     caveats: Sequence[str],
     forecast: tuple[float, float, float, float, float],
 ) -> str:
-    """What to do, what it takes, what must be said aloud; `forecast` is as `draw_forecast` takes it."""
+    """Recommendation, estimates and caveats; `forecast` holds the arguments of `draw_forecast`."""
     uri = drawn(lambda axes: draw_forecast(axes, *forecast))
     return card(
         "Plan",
         sentences((recommendation,)),
         facts(rows),
         sentences(caveats),
-        picture(uri, "Expected steps to unlearn with their interval, beside training anew"),
+        picture(uri, "Expected steps to unlearn with their interval, compared with retraining"),
     )
 
 

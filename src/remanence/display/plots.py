@@ -1,4 +1,4 @@
-"""The pictures: what a trace, scores and an audit draw on matplotlib axes."""
+"""Plots of traces, scores, audits and forecasts on matplotlib axes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from remanence.display.look import SERIES, look, new_figure, picture_png, picture_uri
+from remanence.display.figure_style import SERIES, look, new_figure, picture_png, picture_uri
 
 Numbers = NDArray[np.floating[Any]]
 _BINS = 40
 _DRAWABLE = 1e200
-"""Beyond this matplotlib's own ticks overflow; as good as infinite."""
+"""Larger values overflow in matplotlib's ticks and are treated as infinite."""
 
 
 def on_axes(draw: Callable[[Axes], None], axes: Axes | None) -> Axes:
-    """Draw on the caller's axes, or on new ones that pyplot (so a notebook too) will show."""
+    """Draw on the caller's axes, or on new pyplot axes, which a notebook shows."""
     if axes is not None:
         draw(axes)
         return axes
@@ -31,7 +31,7 @@ def on_axes(draw: Callable[[Axes], None], axes: Axes | None) -> Axes:
 
 
 def drawn_png(draw: Callable[[Axes], None]) -> bytes:
-    """The same as a PNG; pyplot is left alone."""
+    """The plot as PNG bytes, without pyplot."""
     with look():
         figure = new_figure(5.2, 2.8)
         draw(figure.subplots())
@@ -39,19 +39,19 @@ def drawn_png(draw: Callable[[Axes], None]) -> bytes:
 
 
 def drawn(draw: Callable[[Axes], None]) -> str:
-    """That as a data: address."""
+    """The plot as a data: URI."""
     return picture_uri(drawn_png(draw))
 
 
 def draw_norms(axes: Axes, steps: NDArray[np.int64], norms: Numbers, named: Mapping[str, Numbers]) -> None:
-    """The spread of all examples over training, and some examples by name."""
+    """Quantiles of all examples' norms over training, and the norms of some examples by name."""
     low, median, high = np.quantile(norms.astype(np.float64), (0.05, 0.5, 0.95), axis=1)
     axes.fill_between(steps, low, high, color=SERIES[0], alpha=0.2, lw=0, label="9 of 10 examples")
     axes.plot(steps, median, color=SERIES[0], lw=2, label="median")
     axes.plot(steps, norms.max(axis=1), color=SERIES[4], lw=1, ls=":", label="largest")
-    for (name, values), colour in zip(named.items(), _colours(len(named)), strict=True):
-        # a name that begins with an underscore would be left out of the legend, dollars would start a formula
-        axes.plot(steps, values, color=colour, lw=1.2, marker=".", label="\u200b" + name.replace("$", r"\$"))
+    for (name, values), color in zip(named.items(), _colors(len(named)), strict=True):
+        # a leading underscore would hide the name from the legend, a dollar would start a formula
+        axes.plot(steps, values, color=color, lw=1.2, marker=".", label="\u200b" + name.replace("$", r"\$"))
     if (norms > 0).all() and norms.max() > 50 * norms.min():
         axes.set_yscale("log")
     axes.set_xlabel("step")
@@ -60,16 +60,16 @@ def draw_norms(axes: Axes, steps: NDArray[np.int64], norms: Numbers, named: Mapp
 
 
 def draw_measurements(axes: Axes, curves: Mapping[str, Sequence[tuple[int, float]]]) -> None:
-    """Shares that were measured on the way, one line each."""
-    for (name, points), colour in zip(curves.items(), cycle(SERIES), strict=False):
-        axes.plot(*zip(*points, strict=True), color=colour, lw=1.4, label=name.replace("_", " "))
+    """Metrics between 0 and 1 over unlearning steps, one line per metric."""
+    for (name, points), color in zip(curves.items(), cycle(SERIES), strict=False):
+        axes.plot(*zip(*points, strict=True), color=color, lw=1.4, label=name.replace("_", " "))
     axes.set_ylim(-0.03, 1.03)
     axes.set_xlabel("step")
     axes.legend(fontsize=8)
 
 
 def draw_scores(axes: Axes, name: str, values: NDArray[np.float64]) -> None:
-    """How many examples have which score, on a logarithmic scale where they span it."""
+    """Histogram of scores, with a logarithmic axis if they span orders of magnitude."""
     finite = values[np.abs(values) < _DRAWABLE]
     if finite.size and finite.min() > 0 and finite.max() > 50 * finite.min():
         edges: Any = np.geomspace(finite.min(), finite.max(), _BINS + 1)
@@ -80,17 +80,17 @@ def draw_scores(axes: Axes, name: str, values: NDArray[np.float64]) -> None:
     axes.set_xlabel(name.replace("_", " ").replace("$", r"\$"))
     axes.set_ylabel("examples")
     if finite.size < values.size:
-        axes.set_title(f"{values.size - finite.size} infinite or no numbers: not drawn", fontsize=9)
+        axes.set_title(f"{values.size - finite.size} infinite or NaN values not shown", fontsize=9)
 
 
 def draw_distances(axes: Axes, names: Sequence[str], distances: Sequence[float]) -> None:
-    """How far each metric is from the oracles' mean, in tolerances; inside the band is close."""
-    places = np.arange(len(names))[::-1]
+    """Distance of each metric from the oracles' mean, in tolerances; the band is within tolerance."""
+    rows = np.arange(len(names))[::-1]
     axes.axvspan(-1, 1, color="#999999", alpha=0.25, lw=0)
     axes.axvline(0, color="#555555", lw=1, ls="--")
-    colours = [SERIES[0] if abs(each) <= 1 + 1e-9 else SERIES[4] for each in distances]
-    axes.scatter(distances, places, c=colours, zorder=3)
-    axes.set_yticks(places, list(names))
+    colors = [SERIES[0] if abs(distance) <= 1 + 1e-9 else SERIES[4] for distance in distances]
+    axes.scatter(distances, rows, c=colors, zorder=3)
+    axes.set_yticks(rows, list(names))
     axes.set_ylim(-0.7, len(names) - 0.3)
     axes.set_xlabel("distance from the oracles, in tolerances")
 
@@ -98,20 +98,20 @@ def draw_distances(axes: Axes, names: Sequence[str], distances: Sequence[float])
 def draw_forecast(
     axes: Axes, steps: float, low: float, high: float, retraining: float, coverage: float
 ) -> None:
-    """The expected steps with their interval, beside what training anew takes; an open end is an arrow."""
+    """The expected steps with their interval, compared with retraining; an unbounded interval ends in an arrow."""
     end = high if np.isfinite(high) else 1.25 * max(retraining, steps, low, 1.0)
     axes.plot([low, end], [0, 0], color=SERIES[0], lw=6, alpha=0.35, label=f"{coverage:.0%} interval")
     if not np.isfinite(high):
-        axes.plot(end, 0, ">", color=SERIES[0], ms=10, label="no upper end known")
+        axes.plot(end, 0, ">", color=SERIES[0], ms=10, label="no upper bound known")
     axes.plot(steps, 0, "o", color=SERIES[0], ms=9, label="expected")
-    axes.axvline(retraining, color=SERIES[4], ls="--", lw=1.2, label="training anew")
+    axes.axvline(retraining, color=SERIES[4], ls="--", lw=1.2, label="retraining")
     axes.set_yticks([])
     axes.set_ylim(-1, 2.5)
     axes.set_xlim(left=0)
     axes.set_xlabel("steps to unlearn")
-    # over the line of training anew, wherever that is
+    # opaque, so that the line of retraining does not cross the text
     axes.legend(fontsize=8, loc="upper right", frameon=True, framealpha=1, edgecolor="none")
 
 
-def _colours(n: int) -> list[Any]:
+def _colors(n: int) -> list[Any]:
     return [SERIES[3 - i % 3] for i in range(n)]

@@ -1,4 +1,4 @@
-"""How every figure of the project looks."""
+"""The style of all figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 SERIES = ("#1f6f8b", "#5a9367", "#c9a227", "#d1702a", "#a4243b")
-"""From easy (cool) to hard (warm); distinguishable without colour vision by lightness."""
+"""From easy (cool) to hard (warm); distinguishable by lightness without color vision."""
 
 _LOOK: dict[Any, Any] = {
     "figure.constrained_layout.use": True,
@@ -32,18 +32,18 @@ _LOOK: dict[Any, Any] = {
 
 @contextmanager
 def look() -> Iterator[None]:
-    """Draw inside this and it looks like ours; the user's own settings are untouched."""
+    """Use the package's matplotlib settings inside the block; the user's own settings are not changed."""
     with mpl.rc_context(_LOOK):
         yield
 
 
 def new_figure(width: float = 7.0, height: float = 3.8) -> Figure:
-    """An empty figure that needs no window system."""
+    """An empty figure, independent of pyplot and of any window system."""
     return Figure(figsize=(width, height))
 
 
 def picture_png(figure: Figure) -> bytes:
-    """The figure as a PNG, the same bytes each time."""
+    """The figure as PNG bytes, reproducible."""
     buffer = io.BytesIO()
     with look():
         figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None})
@@ -51,5 +51,5 @@ def picture_png(figure: Figure) -> bytes:
 
 
 def picture_uri(png: bytes) -> str:
-    """A PNG as a data: address, so that a notebook that is mailed away still shows it."""
+    """A PNG as a data: URI, so that a notebook is self-contained."""
     return "data:image/png;base64," + base64.b64encode(png).decode()

@@ -1,4 +1,4 @@
-"""Small HTML for notebooks; every text is escaped, since ids and names come from users' files."""
+"""HTML for notebooks; every text is escaped, since ids and names come from users' files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 
 
 def human(value: float) -> str:
-    """A number as people write it: 0.12, 163, 3.7 × 10⁻⁸."""
+    """Format a number for people: 0.12, 163, 3.7 × 10⁻⁸."""
     if value == 0 or 1e-2 <= abs(value) < 1e3 or not math.isfinite(value):
         return f"{value:.3g}"
     mantissa, exponent = f"{value:.1e}".split("e")
@@ -16,12 +16,12 @@ def human(value: float) -> str:
 
 
 def card(title: str, *parts: str) -> str:
-    """A heading and what belongs to it. The parts are HTML already."""
+    """A heading followed by parts, which are HTML already."""
     return f'<div class="remanence"><strong>{escape(title)}</strong>{"".join(parts)}</div>'
 
 
 def facts(rows: Mapping[str, str]) -> str:
-    """A table of names and what they are."""
+    """A table of names and values."""
     body = "".join(
         f'<tr><th scope="row" style="text-align:left">{escape(name)}</th>'
         f'<td style="text-align:left">{escape(text)}</td></tr>'
@@ -31,17 +31,17 @@ def facts(rows: Mapping[str, str]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table, its first column to the left and the others to the right."""
+    """A table; the first column is left-aligned, the others right-aligned."""
     sides = ["left", *["right"] * (len(header) - 1)]
     head = "".join(
-        f'<th scope="col" style="text-align:{side}">{escape(each)}</th>'
-        for each, side in zip(header, sides, strict=True)
+        f'<th scope="col" style="text-align:{side}">{escape(title)}</th>'
+        for title, side in zip(header, sides, strict=True)
     )
     body = "".join(
         "<tr>"
         + "".join(
-            f'<td style="text-align:{side}">{escape(each)}</td>'
-            for each, side in zip(row, sides, strict=True)
+            f'<td style="text-align:{side}">{escape(cell)}</td>'
+            for cell, side in zip(row, sides, strict=True)
         )
         + "</tr>"
         for row in rows
@@ -50,10 +50,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def picture(uri: str, alt: str) -> str:
-    """A picture, with what it shows for those who do not see it."""
     return f'<img src="{escape(uri)}" alt="{escape(alt)}" style="max-width:100%">'
 
 
 def sentences(texts: Sequence[str]) -> str:
-    """Each sentence on a line of its own."""
+    """One paragraph per sentence."""
     return "".join(f"<p>{escape(text)}</p>" for text in texts)
