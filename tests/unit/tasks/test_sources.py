@@ -47,7 +47,7 @@ def test_a_part_of_the_data_is_the_same_part_everywhere() -> None:
     assert train.ids.tolist() == again.ids.tolist()
     assert np.isin(train.ids, digits()[0].ids).all()
     assert len(DataSource("digits").read()[0]) == len(digits()[0])
-    with pytest.raises(InputError, match=r"`data\.train` must be between 1 and the 1297 examples there are"):
+    with pytest.raises(InputError, match=r"`data\.train` must be between 1 and the 1297 examples of the data set"):
         DataSource("digits", train=1298).read()
 
 
