@@ -58,8 +58,9 @@ $(VENV)-adapters/.done: pyproject.toml constraints.txt
 test-adapters: $(VENV)-adapters/.done ## the Lightning and Hugging Face callbacks against the real packages
 	$(VENV)-adapters/bin/python -m pytest tests/adapters
 
-bench-methods: $(VENV)/.core ## time to unlearn of every method, easiest against hardest digits; a quarter of an hour on two cores
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/methods.py
+bench-methods: $(VENV)/.core ## the study `methods`: time to unlearn of every method, easiest against hardest digits; a quarter of an hour on two cores
+	$(BIN)/remanence study run methods --store .bench/studies
+	$(BIN)/remanence study export methods --store .bench/studies --out docs/results
 
 $(VENV)/.ray: $(VENV)/.dev
 	@echo "Installing Ray (257 MB)"

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from remanence.audit import METRICS, Context, ShadowTable, evaluate
 from remanence.data import Examples, Split, digits
 from remanence.models import resnet18, small_conv, vit_small
-from remanence.training.poison import draw_poison
+from remanence.tasks.poison import draw_poison
 from remanence.types import ForgetSet
 
 LIMIT = 1.3

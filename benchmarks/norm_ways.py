@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import remanence as rm
-from remanence.gradients.engine import Engine
 from remanence.gradients.losses import cross_entropy
+from remanence.gradients.norm_engine import NormEngine
 
 Way = Callable[[], Tensor | None]
 """One pass over the batch; norms, or None for passes that give none."""
@@ -51,7 +51,7 @@ def input_gradients(model: nn.Module, x: Tensor, y: Tensor) -> Way:
 
 def remanence(model: nn.Module, x: Tensor, y: Tensor) -> Way:
     """As in a sweep over a data set: the rehearsal and the check against the loop are behind us."""
-    engine = Engine(model, cross_entropy, dict(model.named_parameters()))
+    engine = NormEngine(model, cross_entropy, dict(model.named_parameters()))
     return lambda: torch.stack(list(engine.squared_norms(x, y).values())).sum(0).sqrt()
 
 

@@ -22,7 +22,7 @@ from remanence.scores import privacy_loss
 from remanence.storage import open_folder, read_trace
 from remanence.training import Recipe, placed_steps
 from remanence.training.adaptive import adaptive_rows
-from remanence.training.run import RunSettings, train_run
+from remanence.training.train_run import RunSettings, train_run
 from remanence.types import NormTrace
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"

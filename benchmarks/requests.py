@@ -21,26 +21,25 @@ import torch
 from requests_page import inside, page
 
 from remanence.audit import METRICS, evaluate
+from remanence.experiments import Evaluations, cached_oracle, oracle_seed, sampled, unlearn_and_measure
+from remanence.experiments.unlearn import begin_unlearning
 from remanence.forecast import compare
 from remanence.requests import (
     Calibration,
     CalibrationSettings,
-    Orders,
+    ForgetOptions,
+    Request,
     calibrate,
     forget,
     make_plan,
     read_calibration,
 )
-from remanence.requests.criterion import Criterion
-from remanence.requests.request import Request
-from remanence.requests.sets import calibration_sets
-from remanence.requests.stages import unlearn_until
+from remanence.requests.calibration_sets import draw_calibration_sets
+from remanence.requests.criterion import SAMPLE, Criterion, criterion_for, monitored_settings
 from remanence.scores import score_table
-from remanence.storage import SEAL, atomic, read_trace
-from remanence.training import Recipe, Run, open_run
-from remanence.training.run import RunSettings, train_run
-from remanence.trials import cached_oracle
-from remanence.types import ForgetSet
+from remanence.storage import SEAL, atomic
+from remanence.training import Recipe, Run, RunSettings, open_run, train_run
+from remanence.types import ForgetSet, Measurement
 
 REQUESTS, ORACLES, SEED = 20, 3, 2025
 RECIPE = Recipe(epochs=35, learning_rate=0.05, batch_size=32, weight_decay=1e-3)
@@ -59,47 +58,61 @@ def prepared(work: Path, workers: int) -> tuple[Run, Calibration]:
             run,
             CalibrationSettings(),
             workers=workers,
-            on_done=lambda stage: print(stage.kind.name, flush=True),
+            on_done=lambda stage: print(stage.kind, flush=True),
         )
     return run, read_calibration(run)
 
 
 def draw(run: Run) -> list[ForgetSet]:
-    """In the way of the calibration sets, which is what an interval promises anything for, by a seed of their own."""
-    losses = score_table(read_trace(run.folder), ["privacy_loss"]).column("privacy_loss")
+    """Drawn like the calibration sets, for which the intervals are valid, with another seed."""
+    losses = score_table(run.trace(), ["privacy_loss"]).column("privacy_loss")
     labels = run.clean[0].take(losses.ids).labels.numpy()
-    return calibration_sets(losses, labels, count=REQUESTS, sizes=(20, 100), seed=SEED)
+    return draw_calibration_sets(losses, labels, count=REQUESTS, sizes=(20, 100), seed=SEED)
 
 
-def carried_out(run: Run, calibration: Calibration, asked: ForgetSet, work: Path) -> dict[str, Any]:
-    kept = work / "rows" / f"{asked.name.replace(' ', '-')}.json"
+def unlearn_again(
+    run: Run, calibration: Calibration, forget_set: ForgetSet, criterion: Criterion | None, *, seed: int
+) -> list[Measurement]:
+    """Unlearn as a request would be; without a criterion, to the end of the budget."""
+    settings = calibration.settings
+    assert settings.budget is not None  # a calibration has resolved settings
+    split = run.split(forget_set)
+    unlearning = monitored_settings(run, settings.method, settings.options, settings.budget, seed)
+    _, training, total = begin_unlearning(run, split, unlearning)
+    evaluations = Evaluations(sampled(split, SAMPLE, seed), unlearning.metrics, unlearning.at, seed)
+    until = (lambda rows: False) if criterion is None else criterion.holds
+    return unlearn_and_measure(training, evaluations, steps=total, until=until).rows
+
+
+def carry_out(run: Run, calibration: Calibration, forget_set: ForgetSet, work: Path) -> dict[str, Any]:
+    kept = work / "rows" / f"{forget_set.name.replace(' ', '-')}.json"
     if kept.exists():
         return dict(json.loads(kept.read_text()))
     started = time.perf_counter()
-    out = work / "new" / asked.name.replace(" ", "-")
-    outcome = forget(run, Request(asked, "0" * 64), out, Orders(apart=True, look_in=(work / "nowhere",)))
-    told, split = outcome.evidence, run.split(asked)
-    oracles = [cached_oracle(run, asked, work / "oracles", seed=100 + i) for i in range(ORACLES)]
-    theirs = [METRICS["mia"](evaluate(oracle.model(), split)) for oracle in oracles]
-    own = METRICS["mia"](evaluate(outcome.run.model(), split))
-    settings = calibration.settings
-    never = Criterion("mia", 9.0, 0.0)
-    params = {"method": settings.method, "options": settings.options, "budget": settings.budget, "seed": 0}
-    rows, _ = unlearn_until(run, asked, params, never)
-    wanted = Criterion("mia", float(np.mean(theirs)), 0.05)
-    needed, stop = wanted.time(rows), stops(wanted, rows)
+    out = work / "new" / forget_set.name.replace(" ", "-")
+    options = ForgetOptions(apart=True, look_in=(work / "nowhere",))
+    result = forget(run, Request(forget_set, "0" * 64), out, options)
+    evidence, split = result.evidence, run.split(forget_set)
+    oracles = [
+        cached_oracle(run, forget_set, work / "oracles", seed=oracle_seed(SEED, index))
+        for index in range(ORACLES)
+    ]
+    oracle_mia = [METRICS["mia"](evaluate(oracle.model(), split)) for oracle in oracles]
+    rows = unlearn_again(run, calibration, forget_set, None, seed=0)
+    by_oracles = Criterion("mia", float(np.mean(oracle_mia)), 0.05)
+    needed = by_oracles.time(rows)
     row = {
-        "request": asked.name,
-        "size": len(asked.ids),
-        "steps": told["actual"]["steps"],
-        "reached": told["actual"]["reached"],
-        "stopped_at": told["actual"]["stopped_at"],
-        "oracle_mia": theirs,
-        "mia": own,
+        "request": forget_set.name,
+        "size": len(forget_set.ids),
+        "steps": evidence["actual"]["steps"],
+        "reached": evidence["actual"]["reached"],
+        "stopped_at": evidence["actual"]["stopped_at"],
+        "oracle_mia": oracle_mia,
+        "mia": METRICS["mia"](evaluate(result.run.model(), split)),
         "oracle_needs": needed.value,
         "oracle_reached": needed.reached,
-        "oracle_stops": stop,
-        "accuracy": {r["metric"]: r["after"] - r["before"] for r in told["audit"]}["test"],
+        "oracle_stops": stopping_step(by_oracles, rows),
+        "accuracy": {r["metric"]: r["after"] - r["before"] for r in evidence["audit"]}["test"],
         "seconds": time.perf_counter() - started,
     }
     atomic.write_text(kept, json.dumps(row) + "\n")
@@ -108,9 +121,8 @@ def carried_out(run: Run, calibration: Calibration, asked: ForgetSet, work: Path
     return row
 
 
-def foretold(run: Run, calibration: Calibration, asked: ForgetSet) -> dict[str, Any]:
-    """What the plan says; changes nothing, so it can be made again."""
-    plan = make_plan(run, Request(asked, "0" * 64), calibration).document()
+def plan_of(run: Run, calibration: Calibration, forget_set: ForgetSet) -> dict[str, Any]:
+    plan = make_plan(run, Request(forget_set, "0" * 64), calibration).document()
     return {
         "median_percentile": plan["percentiles"]["50"],
         "action": plan["action"],
@@ -122,22 +134,21 @@ def foretold(run: Run, calibration: Calibration, asked: ForgetSet) -> dict[str, 
     }
 
 
-def luck(run: Run, calibration: Calibration, asked: ForgetSet, work: Path) -> dict[str, Any]:
-    """The same request unlearned again, with other orders of batches: how much of its time is chance?"""
-    kept = work / "again" / f"{asked.name.replace(' ', '-')}.json"
+def repeat(run: Run, calibration: Calibration, forget_set: ForgetSet, work: Path) -> dict[str, Any]:
+    """The same request with other orders of batches: how much of its time is due to chance?"""
+    kept = work / "again" / f"{forget_set.name.replace(' ', '-')}.json"
     if not kept.exists():
-        settings, criterion = calibration.settings, calibration.criterion(asked.ids)
-        params = {"method": settings.method, "options": settings.options, "budget": settings.budget}
-        runs = [unlearn_until(run, asked, params | {"seed": seed}, criterion)[0] for seed in (1, 2)]
+        criterion = criterion_for(len(forget_set.ids), calibration.pool.expect(forget_set.ids))
+        runs = [unlearn_again(run, calibration, forget_set, criterion, seed=seed) for seed in (1, 2)]
         atomic.write_text(kept, json.dumps({"again": [criterion.time(rows).value for rows in runs]}) + "\n")
     return dict(json.loads(kept.read_text()))
 
 
-def stops(criterion: Criterion, rows: list[dict[str, Any]]) -> int:
-    """Where a run that knew the oracles would stop: at the evaluation that confirms."""
-    times = sorted({row["step"] for row in rows})
-    found = criterion.time(rows)
-    return int(times[times.index(int(found.value)) + 1] if found.reached else times[-1])
+def stopping_step(criterion: Criterion, rows: list[Measurement]) -> int:
+    """The step at which `forget` stops with this criterion: the evaluation that confirms it."""
+    steps = sorted({row.step for row in rows})
+    duration = criterion.time(rows)
+    return steps[steps.index(int(duration.value)) + 1] if duration.reached else steps[-1]
 
 
 def summary(rows: list[dict[str, Any]], calibration: Calibration) -> dict[str, Any]:
@@ -153,7 +164,7 @@ def summary(rows: list[dict[str, Any]], calibration: Calibration) -> dict[str, A
         for i, a in enumerate(row["oracle_mia"])
         for b in row["oracle_mia"][:i]
     ]
-    differences = [abs(row["steps"] - each) for row in rows for each in row["again"]]
+    differences = [abs(row["steps"] - steps) for row in rows for steps in row["again"]]
     means = np.array([np.mean([row["steps"], *row["again"]]) for row in rows])
     open_ones = [row["action"] != "nothing" for row in rows]
     return {
@@ -173,7 +184,7 @@ def summary(rows: list[dict[str, Any]], calibration: Calibration) -> dict[str, A
         "reached": int(sum(row["reached"] for row in rows)),
         "median_luck": float(np.median(differences)),
         "mean_luck": float(np.mean(differences)),
-        "quartiles": [float(each) for each in np.quantile([row["steps"] for row in rows], (0.25, 0.75))],
+        "quartiles": np.quantile([row["steps"] for row in rows], (0.25, 0.75)).tolist(),
         "median_error_of_mean": float(np.median(np.abs(means - [row["forecast"] for row in rows]))),
         "median_error_constant_of_mean": float(np.median(np.abs(means - constant))),
         "below": int(sum(row["mia"] < np.mean(row["oracle_mia"]) for row in rows)),
@@ -191,12 +202,12 @@ def main() -> None:
     (given.work / "nowhere").mkdir(parents=True, exist_ok=True)
     run, calibration = prepared(given.work, given.workers)
     rows = [
-        carried_out(run, calibration, asked, given.work)
-        | luck(run, calibration, asked, given.work)
-        | foretold(run, calibration, asked)
-        for asked in draw(run)
+        carry_out(run, calibration, forget_set, given.work)
+        | repeat(run, calibration, forget_set, given.work)
+        | plan_of(run, calibration, forget_set)
+        for forget_set in draw(run)
     ]
-    found = {
+    results = {
         "machine": {"cpu": platform.processor() or platform.machine(), "torch": torch.__version__},
         "settings": {"method": calibration.settings.method, "options": dict(calibration.settings.options)}
         | {"budget": calibration.settings.budget, "models": calibration.settings.models},
@@ -209,19 +220,24 @@ def main() -> None:
         },
         "calibration": [
             {
-                key: row[key]
-                for key in ("name", "metric", "size", "done", "steps", "reached", "accuracy_change")
+                "name": trial.run.name,
+                "metric": trial.metric,
+                "size": trial.run.difficulty.size,
+                "done": trial.run.difficulty.done,
+                "steps": trial.run.steps,
+                "reached": trial.run.reached,
+                "accuracy_change": trial.accuracy_change,
+                "mean_loss": trial.run.difficulty.losses["mean"],
             }
-            | {"mean_loss": row["losses"]["mean"]}
-            for row in calibration.rows
+            for trial in calibration.trials
         ],
         "summary": summary(rows, calibration),
         "requests": rows,
     }
     given.results.parent.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(given.results, json.dumps(found, indent=1) + "\n")
-    atomic.write_text(given.page, page(found))
-    print(json.dumps(found["summary"], indent=1))
+    atomic.write_text(given.results, json.dumps(results, indent=1) + "\n")
+    atomic.write_text(given.page, page(results))
+    print(json.dumps(results["summary"], indent=1))
 
 
 if __name__ == "__main__":

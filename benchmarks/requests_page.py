@@ -6,23 +6,23 @@ import math
 from typing import Any
 
 
-def page(found: dict[str, Any]) -> str:
+def page(results: dict[str, Any]) -> str:
     """The results as a page of the documentation."""
-    total, settings, requests = found["summary"], found["settings"], found["requests"]
+    total, settings, requests = results["summary"], results["settings"], results["requests"]
     n, options = total["requests"], ", ".join(f"{k} {v:g}" for k, v in settings["options"].items())
     nothing = sum(row["action"] == "nothing" for row in requests)
-    small = [row for row in found["calibration"] if row["metric"] == "log_odds"]
-    large = [row for row in found["calibration"] if row["metric"] == "mia"]
+    small = [row for row in results["calibration"] if row["metric"] == "log_odds"]
+    large = [row for row in results["calibration"] if row["metric"] == "mia"]
     lines = [
         "# Are forecasts of unlearning true?",
         "",
         f"`make bench-requests` wrote this page: {n} deletion requests on a run of digits (small_conv of width 16, "
         "35 epochs), none of them part of the calibration. Each was planned, carried out, and "
-        f"judged by {found['oracles']} models that were trained from scratch without it. Unlearning: "
+        f"judged by {results['oracles']} models that were trained from scratch without it. Unlearning: "
         f"{settings['method']}, {options}, at most {settings['budget']} steps; retraining takes "
-        f"{found['retraining']['steps']:.0f}.",
+        f"{results['retraining']['steps']:.0f}.",
         "",
-        "## What came of it",
+        "## Results",
         "",
         "| | wanted | found | |",
         "|---|---|---|---|",
@@ -48,7 +48,7 @@ def page(found: dict[str, Any]) -> str:
             total["within_first"],
             total["within_first"] >= 16,
         ),
-        verdict(f"the same beside the mean of {found['oracles']} oracles", "", total["within_mean"], None),
+        verdict(f"the same beside the mean of {results['oracles']} oracles", "", total["within_mean"], None),
         verdict("two real oracles within 5 points of each other", "", f"{total['oracles_agree']:.0%}", None),
         "",
         "The last line is the ceiling for the fourth: a request of 20 to 100 examples cannot be closer to one "
@@ -59,7 +59,7 @@ def page(found: dict[str, Any]) -> str:
         f"alone the median error is {total['median_error_open']:.0f} steps, the constant's "
         f"{total['median_error_constant_open']:.0f}.",
         "",
-        "## What a forecast cannot know",
+        "## Limitations",
         "",
         "The same request unlearned again with another order of batches takes another number of "
         f"steps: two such runs differ by {total['median_luck']:.0f} in the median and {total['mean_luck']:.0f} on "
@@ -96,7 +96,7 @@ def page(found: dict[str, Any]) -> str:
         "## Predictors by leave-one-out on the calibration",
         "",
         f"Absolute errors in steps over {tally(large)} of 20 to 100 examples and {tally(small)} of fewer than 20. "
-        f"Used for requests: {found['law']}. Laws know when there is nothing to do; the mean of the proxies and the "
+        f"Used for requests: {results['law']}. Laws know when there is nothing to do; the mean of the proxies and the "
         "constant do not.",
         "",
         "| predictor | median, large | mean, large | median, small | mean, small |",
@@ -104,7 +104,9 @@ def page(found: dict[str, Any]) -> str:
         *(
             f"| {a['predictor']} | {a['median_error']:.0f} | {a['mean_error']:.0f} | {b['median_error']:.0f} | "
             f"{b['mean_error']:.0f} |"
-            for a, b in zip(found["leave_one_out"]["mia"], found["leave_one_out"]["log_odds"], strict=True)
+            for a, b in zip(
+                results["leave_one_out"]["mia"], results["leave_one_out"]["log_odds"], strict=True
+            )
         ),
         "",
         "How the settings came about, and what had been seen by then, is in "
@@ -131,11 +133,11 @@ def inside(row: dict[str, Any]) -> bool:
 def line(row: dict[str, Any]) -> str:
     high = "∞" if row["high"] is None else f"{row['high']:.0f}"
     steps = f"{row['steps']:.0f}" if row["reached"] else f"> {row['steps']:.0f}"
-    theirs = f"{row['oracle_stops']}" if row["oracle_reached"] else f"> {row['oracle_stops']}"
-    again = ", ".join(f"{each:.0f}" for each in row["again"])
-    oracles = ", ".join(f"{each:.2f}" for each in row["oracle_mia"])
+    by_oracles = f"{row['oracle_stops']}" if row["oracle_reached"] else f"> {row['oracle_stops']}"
+    again = ", ".join(f"{value:.0f}" for value in row["again"])
+    oracles = ", ".join(f"{value:.2f}" for value in row["oracle_mia"])
     return (
         f"| {row['request']} | {row['size']} | {row['median_percentile']:.0f} | {row['forecast']:.0f} | "
         f"{row['low']:.0f}–{high} | {steps} | {'yes' if inside(row) else 'no'} | {again} | {row['stopped_at']} | "
-        f"{theirs} | {row['mia']:.2f} | {row['expected_mia']:.2f} | {oracles} | {100 * row['accuracy']:+.1f} |"
+        f"{by_oracles} | {row['mia']:.2f} | {row['expected_mia']:.2f} | {oracles} | {100 * row['accuracy']:+.1f} |"
     )

@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from remanence.errors import RemanenceError as RemanenceError
     from remanence.errors import RunFolderError as RunFolderError
     from remanence.errors import UnknownNameError as UnknownNameError
+    from remanence.experiments import Duration as Duration
+    from remanence.experiments import DurationSummary as DurationSummary
+    from remanence.experiments import TuneSettings as TuneSettings
+    from remanence.experiments import UnlearnSettings as UnlearnSettings
+    from remanence.experiments import kaplan_meier as kaplan_meier
+    from remanence.experiments import summarize as summarize
+    from remanence.experiments import time_to_unlearn as time_to_unlearn
+    from remanence.experiments import tune as tune
+    from remanence.experiments import unlearn_run as unlearn_run
     from remanence.forgetting import bands as bands
     from remanence.forgetting import easiest as easiest
     from remanence.forgetting import hardest as hardest
@@ -45,6 +54,7 @@ if TYPE_CHECKING:
     from remanence.requests import make_plan as make_plan
     from remanence.requests import read_request as read_request
     from remanence.requests import verify_evidence as verify_evidence
+    from remanence.tasks.recipe import Recipe as Recipe
     from remanence.theory.convergence import epsilon_after as epsilon_after
     from remanence.theory.convergence import steps_to_unlearn as steps_to_unlearn
     from remanence.theory.group import group_loss as group_loss
@@ -54,19 +64,9 @@ if TYPE_CHECKING:
     from remanence.theory.privacy_loss import worst_case_loss as worst_case_loss
     from remanence.theory.sampled_gaussian import log_moment as log_moment
     from remanence.training.inflight import InflightRecorder as InflightRecorder
-    from remanence.training.opened import Run as Run
-    from remanence.training.opened import open_run as open_run
-    from remanence.training.recipe import Recipe as Recipe
     from remanence.training.recorder import Recorder as Recorder
-    from remanence.trials import Duration as Duration
-    from remanence.trials import DurationSummary as DurationSummary
-    from remanence.trials import TuneSettings as TuneSettings
-    from remanence.trials import UnlearnSettings as UnlearnSettings
-    from remanence.trials import kaplan_meier as kaplan_meier
-    from remanence.trials import summarize as summarize
-    from remanence.trials import time_to_unlearn as time_to_unlearn
-    from remanence.trials import tune as tune
-    from remanence.trials import unlearn_run as unlearn_run
+    from remanence.training.run_folder import Run as Run
+    from remanence.training.run_folder import open_run as open_run
     from remanence.types import Bound as Bound
     from remanence.types import ForgetSet as ForgetSet
     from remanence.types import Measurement as Measurement
@@ -115,10 +115,10 @@ _HOME = {
         "norms_in_flight",
     ),
     "remanence.training.inflight": ("InflightRecorder",),
-    "remanence.training.opened": ("Run", "open_run"),
-    "remanence.training.recipe": ("Recipe",),
+    "remanence.training.run_folder": ("Run", "open_run"),
+    "remanence.tasks.recipe": ("Recipe",),
     "remanence.training.recorder": ("Recorder",),
-    "remanence.trials": (
+    "remanence.experiments": (
         "Duration",
         "DurationSummary",
         "TuneSettings",

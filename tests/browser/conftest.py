@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from remanence.study.store import Store
 
 import remanence as rm
 from remanence.certify import certify, load_problem
 from remanence.requests import CalibrationSettings, calibrate
 from remanence.study.catalog import load_study
 from remanence.study.running import plan, run_planned
-from remanence.study.store import Store
-from remanence.training.run import RunSettings, train_run
+from remanence.training import RunSettings, train_run
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]

@@ -77,7 +77,7 @@ def plan(visit: Any, name: str) -> None:
     page.get_by_label("Paste ids").fill(IDS)
     visit.check()
     page.get_by_role("button", name="Plan it").click()
-    page.get_by_role("heading", name="What it would take to forget 40 examples").wait_for()
+    page.get_by_role("heading", name="Plan for the removal of 40 examples").wait_for()
     page.get_by_text("90 % interval").wait_for()
     page.wait_for_load_state("networkidle")
     visit.check()

@@ -251,7 +251,7 @@ def test_wrong_input_is_one_sentence(
 @pytest.mark.parametrize(
     ("name", "ids", "sentence"),
     [
-        ("everything", IDS, "must leave something to keep"),
+        ("everything", IDS, "must leave examples to retain"),
         ("strangers", np.array([10**6]), "1 of 1 ids are not in this data set; the first is 1000000"),
     ],
 )

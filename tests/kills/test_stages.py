@@ -6,56 +6,76 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from remanence.storage import Draft, Folder
-from remanence.study import Stage, StageKind, Store, compute_stages, in_order, run_stages
-from remanence.study.processes import Processes
-from remanence.study.worker import Outcome
+from remanence.stages import Read, Stage, Store, compute_stages, in_order, run_stages
+from remanence.stages.processes import Processes
+from remanence.stages.worker import StageOutcome
+from remanence.storage import Draft
 
 
-def _add(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
-    values = [folder.document("value")["value"] for folder in inputs]
-    draft.document("value", {"value": params["value"] + sum(values)})
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Add(Stage):
+    kind = "add"
+
+    value: int
+    terms: tuple[Stage, ...] = ()
+
+    def compute(self, draft: Draft, read: Read) -> None:
+        terms = [read(stage).document("value")["value"] for stage in self.terms]
+        draft.document("value", {"value": self.value + sum(terms)})
 
 
-def _die_once(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
-    mark = Path(params["mark"])
-    if not mark.exists():
-        mark.touch()
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SlowAdd(Add):
+    kind = "slow"
+
+    def compute(self, draft: Draft, read: Read) -> None:
+        time.sleep(0.15)
+        super().compute(draft, read)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DiesOnce(Stage):
+    kind = "mortal"
+
+    mark: str
+
+    def compute(self, draft: Draft, read: Read) -> None:
+        mark = Path(self.mark)
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        draft.document("value", {"value": 1})
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Deadly(Stage):
+    kind = "deadly"
+
+    def compute(self, draft: Draft, read: Read) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
-    draft.document("value", {"value": 1})
 
 
-def _die(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sleep(Stage):
+    kind = "sleep"
 
-
-def _slow(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
-    time.sleep(0.15)
-    _add(draft, params, inputs)
-
-
-def _sleep(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
-    time.sleep(60)
-
-
-ADD = StageKind("add", 1, _add)
-SLEEP = StageKind("sleep", 1, _sleep)
-SLOW = StageKind("slow", 1, _slow)
+    def compute(self, draft: Draft, read: Read) -> None:
+        time.sleep(60)
 
 
 def slow_graph() -> list[Stage]:
-    first = [Stage(SLOW, {"value": i}) for i in range(6)]
-    return [*first, Stage(SLOW, {"value": 100}, tuple(first))]
+    first = [SlowAdd(value=i) for i in range(6)]
+    return [*first, SlowAdd(value=100, terms=tuple(first))]
 
 
 def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
-    stage = Stage(StageKind("mortal", 1, _die_once), {"mark": str(tmp_path / "mark")})
+    stage = DiesOnce(mark=str(tmp_path / "mark"))
     store = Store(tmp_path / "store")
     run_stages([stage], store, workers=1)
     assert store.get(stage).document("value")["value"] == 1
@@ -66,12 +86,12 @@ def test_a_worker_killed_after_it_was_asked_is_heard_of_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It dies between the question and the look at who is alive; its stage must not be lost with it."""
-    executor, stage = Processes(tmp_path, 1), Stage(SLEEP, {})
+    executor, stage = Processes(tmp_path, 1), Sleep()
     executor.start(stage)
     (worker,) = executor._workers
     ask = worker.finish
 
-    def ask_and_kill() -> tuple[Stage, Outcome] | None:
+    def ask_and_kill() -> tuple[Stage, StageOutcome] | None:
         answer = ask()
         worker.process.kill()
         worker.process.join()
@@ -87,11 +107,11 @@ def test_a_worker_killed_after_it_was_asked_is_heard_of_later(
 
 def test_a_stage_that_always_kills_its_worker_is_given_up(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    deadly, harmless = Stage(StageKind("deadly", 1, _die), {}), Stage(ADD, {"value": 3})
+    deadly, harmless = Deadly(), Add(value=3)
     tally = compute_stages([deadly, harmless], store, Processes(store.root, 2))
     assert tally.computed == 1
-    assert "killed" in tally.failures[0].sentence
-    assert "tried 3 times" in tally.failures[0].sentence
+    assert "killed" in tally.failures[0].message
+    assert "tried 3 times" in tally.failures[0].message
 
 
 def test_kills_at_random_moments_change_nothing(tmp_path: Path, wait_until: Callable[..., None]) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from remanence.audit.attack import _fit, attack
+from remanence.audit.membership_attack import _fit, membership_attack
 
 
 @pytest.mark.parametrize("shape", ["uniform", "confident", "wide", "separable", "constant"])
@@ -31,7 +31,7 @@ def test_the_same_fit(shape: str) -> None:
 def test_the_same_attack_by_hand() -> None:
     draw = np.random.default_rng(1)
     members, outsiders, targets = (draw.beta(a, b, n) for a, b, n in ((8, 1, 400), (3, 1, 250), (5, 1, 90)))
-    found = attack(members, outsiders, targets, folds=5)
+    found = membership_attack(members, outsiders, targets, folds=5)
     draw = np.random.default_rng(0)
     ours, theirs = draw.permutation(members)[:250], draw.permutation(outsiders)[:250]
     shares, right = [], []

@@ -10,12 +10,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import remanence as rm
-from remanence.gradients import conv_forms, gram, linear, use
-from remanence.gradients.conv_forms import Window, weight_squared_norms
-from remanence.gradients.halves import GRAM_TRUST, Shared, entries_sum, half_gram, matching, paired, trace
-from remanence.gradients.linear import gram_squared_norms, prefers_gram
+from remanence.gradients import example_gram
+from remanence.gradients.example_loop import loop_squared_norms
+from remanence.gradients.layers import conv_norms, linear, rule
+from remanence.gradients.layers.conv_norms import Window, weight_squared_norms
+from remanence.gradients.layers.gram_blocks import (
+    GRAM_TRUST,
+    GramCache,
+    blocks_like,
+    entries_sum,
+    product_sum,
+    trace,
+    upper_gram,
+)
+from remanence.gradients.layers.linear import gram_squared_norms, prefers_gram
 from remanence.gradients.losses import cross_entropy
-from remanence.gradients.reference import loop_squared_norms
 
 POSITIONS = [1, 31, 32, 63, 64, 65, 71, 96, 127]
 """One block below 64; the odd ones have a first block of another size."""
@@ -31,13 +40,13 @@ def test_half_matrices_stand_for_whole_ones(t: int) -> None:
     torch.manual_seed(t)
     x, other = torch.randn(3, t, 5).double(), torch.randn(3, t, 7).double()
     whole, beside = x @ x.transpose(1, 2), other @ other.transpose(1, 2)
-    half = half_gram(x)
+    half = upper_gram(x)
     assert len(half) == max(1, t // 32)
-    for a, b in zip(half, matching(whole, half), strict=True):
+    for a, b in zip(half, blocks_like(whole, half), strict=True):
         torch.testing.assert_close(a, b)
     torch.testing.assert_close(trace(half), whole.diagonal(dim1=1, dim2=2).sum(1))
     torch.testing.assert_close(entries_sum(half), whole.sum((1, 2)))
-    torch.testing.assert_close(paired(matching(beside, half), half), (whole * beside).sum((1, 2)))
+    torch.testing.assert_close(product_sum(blocks_like(beside, half), half), (whole * beside).sum((1, 2)))
 
 
 @pytest.mark.parametrize("t", [64, 71, 101])
@@ -58,10 +67,10 @@ def test_the_gram_form_of_a_convolution_in_blocks(
 ) -> None:
     torch.manual_seed(0)
     t = side[0] * side[1]
-    monkeypatch.setattr(conv_forms, "GRAM_BYTES", at_a_time * t**2 * 8)
+    monkeypatch.setattr(conv_norms, "GRAM_BYTES", at_a_time * t**2 * 8)
     model = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(64 * t, 10))
     model, x, y = model.double(), torch.randn(3, 64, *side).double(), torch.arange(3)
-    assert conv_forms.prefers_gram(side, side, 64, 64, Window((3, 3), (1, 1), (1, 1), (1, 1)))
+    assert conv_norms.prefers_gram(side, side, 64, 64, Window((3, 3), (1, 1), (1, 1), (1, 1)))
     torch.testing.assert_close(rm.example_gradient_norms(model, x, y), loop(model, x, y), rtol=1e-10, atol=0)
 
 
@@ -85,16 +94,16 @@ class Several(nn.Module):
 def test_chunks_do_not_matter(examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     model, x, y = Several().double(), torch.randn(7, 20, 6).double(), torch.arange(7)
-    monkeypatch.setattr(use, "CHUNK_BYTES", examples * 8 * 96)
+    monkeypatch.setattr(rule, "CHUNK_BYTES", examples * 8 * 96)
     seen: list[int] = []
-    chunks: Any = use.chunks
+    chunks: Any = rule.chunks
 
     def counting(n: int, numel: int, like: Tensor) -> Any:
         spans = list(chunks(n, numel, like))
         seen.append(len(spans))
         return iter(spans)
 
-    monkeypatch.setattr(use, "chunks", counting)
+    monkeypatch.setattr(rule, "chunks", counting)
     monkeypatch.setattr(linear, "chunks", counting)
     found = rm.example_gradient_norms(model, x, y)
     torch.testing.assert_close(found, loop(model, x, y), rtol=1e-10, atol=0)
@@ -106,7 +115,7 @@ def test_chunks_do_not_matter(examples: int, monkeypatch: pytest.MonkeyPatch) ->
 def test_blocks_of_a_gram_matrix_do_not_matter(examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     model, x, y = Several().double(), torch.randn(7, 20, 6).double(), torch.arange(7)
-    monkeypatch.setattr(gram, "BLOCK_BYTES", examples * 8 * 640)
+    monkeypatch.setattr(example_gram, "BLOCK_BYTES", examples * 8 * 640)
     rows = []
     for i in range(7):
         loss = cross_entropy(model(x[i : i + 1]), y[i : i + 1]).sum()
@@ -129,11 +138,11 @@ def test_the_gram_form_is_exact_on_both_sides_of_its_threshold(t: int) -> None:
     trusted = []
     for mixed in torch.logspace(-2, 0.5, 30).tolist():
         x, g = cancelling(t, mixed)
-        weight, bias = gram_squared_norms(x, g, Shared())
+        weight, bias = gram_squared_norms(x, g, GramCache())
         exact = torch.einsum("ntp,ntd->npd", g.double(), x.double()).flatten(1).square().sum(1)
         torch.testing.assert_close(weight.double().sqrt(), exact.sqrt(), rtol=1e-5, atol=0)
         torch.testing.assert_close(bias.double(), g.double().sum(1).square().sum(1), rtol=2e-5, atol=0)
-        trusted.append(exact * t / (trace(half_gram(x)) * trace(half_gram(g))))
+        trusted.append(exact * t / (trace(upper_gram(x)) * trace(upper_gram(g))))
     share = torch.cat(trusted)
     assert ((share > GRAM_TRUST) & (share < 2 * GRAM_TRUST)).sum() > 5
 

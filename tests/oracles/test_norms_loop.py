@@ -16,8 +16,8 @@ from torch import Tensor
 from remanence import example_gradient_norms
 from remanence.gradients import FallbackWarning, example_gradients_gram
 from remanence.gradients.batches import placed
+from remanence.gradients.example_loop import loop_squared_norms
 from remanence.gradients.losses import cross_entropy
-from remanence.gradients.reference import loop_squared_norms
 
 sys.path.insert(0, str(Path(__file__).parent))
 from architectures import CLASSES, FAST, SLOW, Draw, N
@@ -80,7 +80,7 @@ def test_fallbacks_agree_with_the_loop_and_say_so(name: str, dtype: torch.dtype)
     run()
 
 
-@pytest.mark.parametrize("name", ["conv2d", "vision", "gpt2", "reused", "weight_norm"])
+@pytest.mark.parametrize("name", ["conv2d", "vision", "gpt2", "reused", "weight_norm", "broadcast"])
 def test_gram_matrix_is_that_of_the_loops_gradients(name: str) -> None:
     @quick
     @given(st.data())

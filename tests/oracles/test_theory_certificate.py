@@ -6,12 +6,12 @@ from scipy.special import expit
 from scipy.stats import binomtest
 
 from remanence.certify.absorption import Absorption, Pulls
-from remanence.certify.attack import attack, best_direction, epsilon_limit
-from remanence.certify.bound import PathBound
 from remanence.certify.certification import certify
 from remanence.certify.descent import Descent
-from remanence.certify.evidence import deviation_lipschitz, mean_pulls
+from remanence.certify.linear_attack import best_direction, epsilon_limit, linear_attack
+from remanence.certify.path_bound import PathBound
 from remanence.certify.problem import Problem, reference_problem
+from remanence.certify.pull_bounds import deviation_lipschitz, mean_pulls
 from remanence.theory.langevin import Langevin
 from remanence.theory.shifted import Shifted
 
@@ -188,10 +188,10 @@ def test_attack_sees_what_was_not_unlearned():
     wrong = int(
         np.argmin(
             SMALL.signs[:, 0]
-            * (SMALL.features @ descent.walk(100, SMALL.signs, np.zeros((12, 1)), None))[:, 0]
+            * (SMALL.features @ descent.run(100, SMALL.signs, np.zeros((12, 1)), None))[:, 0]
         )
     )
-    before, after = attack(
+    before, after = linear_attack(
         descent, wrong, steps=100, k=120, delta=1e-5, models=200, rng=np.random.default_rng(0)
     )
     assert before.epsilon > 1

@@ -89,7 +89,7 @@ def test_weak_triangle_holds_on_gaussians(alpha):
     ("call", "names"),
     [
         (lambda: renyi_to_epsilon([1.0], [0.1], 1e-5), "`orders` must be a finite number above 1"),
-        (lambda: renyi_to_epsilon([2.0], [0.1, 0.2], 1e-5), "`divergences` must hold one value an order"),
+        (lambda: renyi_to_epsilon([2.0], [0.1, 0.2], 1e-5), "`divergences` must hold one value per order"),
         (lambda: renyi_to_epsilon([2.0], [np.nan], 1e-5), "`divergences`"),
         (lambda: renyi_to_epsilon([2.0], [0.1], 0.0), "`delta` must be between 0 and 1"),
         (lambda: renyi_to_delta([2.0], [0.1], -1.0), "`epsilon`"),

@@ -174,7 +174,7 @@ def test_rules_and_compositions_reach_groups():
 @pytest.mark.parametrize(
     ("grams", "steps", "message"),
     [
-        ([np.eye(2)], [0, 1], "`grams` must hold one matrix a checkpoint, 2; got 1"),
+        ([np.eye(2)], [0, 1], "`grams` must hold one matrix per checkpoint, 2; got 1"),
         ([np.ones((2, 3))], [0], "must be square"),
         ([np.eye(2), np.eye(3)], [0, 1], "of one size"),
         ([np.full((2, 2), np.nan)], [0], "must be finite"),

@@ -17,7 +17,7 @@ from PIL import Image
 
 import remanence as rm
 from remanence.scores import score_table
-from remanence.training.run import RunSettings, train_run
+from remanence.training import RunSettings, train_run
 from remanence.web.gallery import PAGE, percentiles, read_wish, show
 from remanence.web.serving import free_socket
 from remanence.web.shelf import Shelf
@@ -87,7 +87,7 @@ def test_runs_and_their_settings(browser: Browser, made: Path) -> None:
     assert 'data = "digits"' in page.replace("&#34;", '"')
     assert rm.open_run(made / "run").folder.digest() in page
     assert "recorded no trace" in browser.get("/runs/1").text
-    assert "holds no trace" in browser.get("/runs/1/examples").text
+    assert "Expected a trace in" in browser.get("/runs/1/examples").text
 
 
 def test_no_runs_say_what_to_do(visit: Visit) -> None:
@@ -182,7 +182,7 @@ def test_a_run_that_disappears_and_comes_back(made: Path, tmp_path: Path, visit:
     assert browser.get("/runs/0/examples").status_code == 200
     shutil.rmtree(tmp_path / "run")
     shutil.copytree(made / "bare", tmp_path / "run", copy_function=shutil.copy)  # written anew
-    assert "holds no trace" in browser.get("/runs/0/examples").text
+    assert "Expected a trace in" in browser.get("/runs/0/examples").text
 
 
 def test_a_disk_that_refuses_is_said(made: Path, tmp_path: Path, visit: Visit) -> None:

@@ -160,7 +160,7 @@ def test_names_of_files_are_only_names() -> None:
 
 
 def test_ids_that_are_text_and_markup(visit: Visit, tmp_path: Path) -> None:
-    from remanence.training.run import RunSettings, train_run
+    from remanence.training import RunSettings, train_run
 
     rows = [f"{MARKUP} {i},{i % 5},{i % 3},{i % 2}" for i in range(60)]
     (tmp_path / "table.csv").write_text("\n".join(["id,a,b,label", *rows]) + "\n")

@@ -15,7 +15,7 @@ import pytest
 
 from remanence.cli.main import run as command
 from remanence.data import digits
-from remanence.requests import read_evidence, survey
+from remanence.requests import list_remaining_artifacts, read_evidence
 from remanence.storage import SEAL
 from remanence.training import open_run
 from remanence.web.jobs import Job, jobs_of
@@ -82,7 +82,8 @@ def test_a_request_from_its_plan_to_its_evidence(run: Path, visit: Visit) -> Non
         assert browser.get(address).status_code == 200, address
     assert "finished" in browser.get("/requests").text
     check_nothing_starts_twice(browser, place, request)
-    erased = {each.path.name for each in survey(open_run(job.out), ()) if each.ours}
+    artifacts = list_remaining_artifacts(open_run(job.out))
+    erased = {artifact.path.name for artifact in artifacts if artifact.erasable}
     assert "weights.safetensors" in erased  # of the model before, which does not lie beside the new one
 
 

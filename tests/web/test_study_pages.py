@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
+from remanence.stages import Store, in_order
 from remanence.storage.lock import exclusive
 from remanence.study.catalog import load_study
 from remanence.study.running import Planned, plan, run_planned
-from remanence.study.stages import in_order
-from remanence.study.store import Store
 
 Visit = Callable[..., Any]
 

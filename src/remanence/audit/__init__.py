@@ -1,11 +1,10 @@
-"""Did it work? Metrics that read one shared `Evaluation`, one short file each, and loss barriers."""
+"""Metrics of unlearning, which all read one `Evaluation`; audits of runs; loss barriers."""
 
 from remanence.audit.barrier import Barrier, loss_barrier, loss_barriers
-from remanence.audit.context import Context
+from remanence.audit.context import Context, ShadowTable
 from remanence.audit.evaluation import Evaluation, Outputs, evaluate
 from remanence.audit.metric import Metric
 from remanence.audit.registry import METRICS, metrics_named
-from remanence.audit.shadow_table import ShadowTable
 
 __all__ = [
     "METRICS",

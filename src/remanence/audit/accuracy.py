@@ -1,12 +1,13 @@
-"""Accuracies: UA on the forget set (one minus accuracy), RA on the retain set, and utility on the test set."""
+"""Metrics of predicted classes: UA, RA, test accuracy, and disagreement with oracles."""
 
 from __future__ import annotations
 
 from remanence.audit.evaluation import Evaluation
+from remanence.errors import InputError
 
 
 def unlearning_accuracy(evaluation: Evaluation) -> float:
-    """UA: the share of the forget set that the model gets wrong."""
+    """UA: one minus the accuracy on the forget set."""
     return 1.0 - evaluation.forget.accuracy
 
 
@@ -20,4 +21,14 @@ def test_accuracy(evaluation: Evaluation) -> float:
     return evaluation.test.accuracy
 
 
-test_accuracy.__test__ = False  # type: ignore[attr-defined]  # pytest would take it for a test
+test_accuracy.__test__ = False  # type: ignore[attr-defined]  # pytest would collect it as a test
+
+
+def disagreement(evaluation: Evaluation) -> float:
+    """The share of the forget set on which the model predicts another class than an oracle, averaged over oracles."""
+    oracles = evaluation.context.oracles
+    if not oracles:
+        raise InputError("Disagreement needs oracles: models trained without the forget set.")
+    predicted = evaluation.forget.predicted
+    shares = [(predicted != oracle.forget.predicted).double().mean().item() for oracle in oracles]
+    return sum(shares) / len(shares)

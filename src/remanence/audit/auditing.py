@@ -1,4 +1,4 @@
-"""An audit: what was measured on a run, against models that were never trained on the forget set."""
+"""Audits: the metrics of runs, compared with models that were never trained on the forget set (oracles)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from remanence.audit.context import Context
+from remanence.audit.context import Context, ShadowTable
 from remanence.audit.evaluation import Evaluation, evaluate
 from remanence.audit.metric import POINTS, Metric
 from remanence.audit.registry import METRICS, metrics_named
-from remanence.audit.shadow_table import ShadowTable
 from remanence.data import Split
 from remanence.errors import InputError
 from remanence.training import Run
@@ -22,23 +21,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Verdict = Literal["within", "below", "above", "unknown"]
-ALWAYS = ("ua", "ra", "test", "mia", "mia_accuracy", "mia_loss", "mia_entropy", "mia_margin")
+DEFAULT_METRICS = ("ua", "ra", "test", "mia", "mia_accuracy", "mia_loss", "mia_entropy", "mia_margin")
 ENOUGH_FOR_KLOM = 10
-"""With fewer oracles KLOM is computed when asked for, and not by default."""
+"""With fewer oracles KLOM is computed on request only."""
 Progress = Callable[[int, int], None]
-"""(models evaluated, models in all) -> None."""
+"""(models evaluated, total number of models) -> None."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One metric of one run beside the oracles'.
+    """One metric of one run, compared with the oracles.
 
     Args:
-        metric: which.
-        value: of the run.
-        oracle_mean: over the oracles; None where there is nothing to compare with.
-        oracle_sd: their sample standard deviation; 0 for a single one.
-        tolerance: how far off counts as close.
+        metric: the metric.
+        value: the run's value.
+        oracle_mean: mean of the oracles; None if there is nothing to compare with.
+        oracle_sd: sample standard deviation of the oracles; 0 for a single one.
+        tolerance: how far from the oracles counts as close.
     """
 
     metric: Metric
@@ -49,15 +48,14 @@ class Finding:
 
     @property
     def distance(self) -> float | None:
-        """Value minus the oracles' mean."""
         return None if self.oracle_mean is None else self.value - self.oracle_mean
 
     @property
     def verdict(self) -> Verdict:
-        """On both sides: a model that forgets more than retraining would has not forgotten well either."""
+        """Two-sided: forgetting more than retraining does is not good unlearning either."""
         if self.distance is None:
             return "unknown"
-        # metrics are shares of a finite set: a difference of exactly five points must not fall to rounding
+        # metrics are shares of a finite set: a difference of exactly five points must not depend on rounding
         if abs(self.distance) <= self.tolerance + 1e-9:
             return "within"
         return "below" if self.distance < 0 else "above"
@@ -68,12 +66,11 @@ class Audit:
     """All findings on one run.
 
     Args:
-        run: whose.
-        forget_set: what it was to forget.
-        oracles: how many it was compared with.
-        findings: one a metric.
-        noise: where the run was poisoned, the noise's variance on the scale that the network sees and on
-            standardized inputs.
+        run: the audited run.
+        forget_set: the examples that it should have forgotten.
+        oracles: number of oracles that it was compared with.
+        findings: one per metric.
+        noise: if the run was poisoned, the variance of the noise on the network's inputs and on standardized inputs.
     """
 
     run: Run
@@ -83,32 +80,32 @@ class Audit:
     noise: tuple[float, float] | None = None
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
-        """Draw how far each metric is from the oracles, in tolerances; on new axes by default."""
-        from remanence.display.axes import draw_distances, on_axes
+        """Plot the distance of each metric from the oracles, in tolerances; on new axes by default."""
+        from remanence.display.plots import draw_distances, on_axes
 
         distances = self._distances()
         if not distances:
             raise InputError(
-                "An audit without oracles has nothing to compare with; give `audit_runs` oracles."
+                "An audit without oracles has nothing to compare with; pass `oracles` to `audit_runs`."
             )
         return on_axes(lambda axes: draw_distances(axes, list(distances), list(distances.values())), ax)
 
     def _repr_html_(self) -> str:
-        from remanence.display.cards import audit_card
+        from remanence.display.notebook_cards import audit_card
 
         rows = [
-            (each.metric.name, each.value, each.oracle_mean, each.oracle_sd, each.distance, each.verdict)
-            for each in self.findings
+            (row.metric.name, row.value, row.oracle_mean, row.oracle_sd, row.distance, row.verdict)
+            for row in self.findings
         ]
         forgotten = f"{self.forget_set.name} ({len(self.forget_set.ids)} examples)"
         return audit_card(str(self.run.folder.path), forgotten, self.oracles, rows, self._distances())
 
     def _distances(self) -> dict[str, float]:
-        """By metric, from what it is compared with, in tolerances."""
+        """Distance from the oracles by metric, in tolerances."""
         return {
-            each.metric.name: each.distance / each.tolerance
-            for each in self.findings
-            if each.distance is not None and each.tolerance > 0
+            finding.metric.name: finding.distance / finding.tolerance
+            for finding in self.findings
+            if finding.distance is not None and finding.tolerance > 0
         }
 
 
@@ -125,65 +122,81 @@ def audit_runs(
     """Measure runs against oracles, all on the same data.
 
     Args:
-        runs: what is audited. Runs that differ in nothing but their seeds count as one ensemble for KLOM.
-        forget_set: what they were to forget.
-        oracles: runs that were never trained on any of it; others are refused.
-        metrics: which; by default all that can be computed with what is at hand.
-        tolerance: how far off counts as close, for shares; each metric's own by default.
-        shadows: for U-LiRA.
-        progress: told how far it is.
+        runs: the runs to audit. Runs that differ only in their seeds form one ensemble for KLOM.
+        forget_set: the examples that they should have forgotten.
+        oracles: runs that were never trained on any of them; others raise an error.
+        metrics: names of metrics; by default all that can be computed.
+        tolerance: how far from the oracles counts as close, for metrics that are shares; each metric's own by default.
+        shadows: outputs of shadow models, for U-LiRA.
+        progress: called after every evaluated model.
     """
+    if not runs:
+        raise InputError("Expected at least one run in `runs`; got none.")
+    if tolerance is not None and not tolerance > 0:
+        raise InputError(f"`tolerance` must be above 0; got {tolerance}.")
     check_oracles(oracles, forget_set)
     share_data([*runs, *oracles])
     chosen = {id(run): _metrics(run, forget_set, oracles, shadows, metrics) for run in runs}
-    total = len(runs) + len(oracles) * len({_view(run, forget_set) for run in runs})
-    done = 0
-
-    def evaluated(run: Run, split: Split, context: Context) -> Evaluation:
-        nonlocal done
-        found = evaluate(run.model(), split, context)
-        done += 1
-        progress(done, total)
-        return found
-
-    judged: dict[Any, list[Evaluation]] = {}
-    seen: list[Evaluation] = []
-    for run in runs:
-        split, view = run.split(forget_set), _view(run, forget_set)
-        context = Context(poison=run.poison, clean=run.clean[0], shadows=shadows)
-        if view not in judged:
-            judged[view] = [evaluated(oracle, split, context) for oracle in oracles]
-        seen.append(evaluated(run, split, replace(context, oracles=tuple(judged[view]))))
+    views = [_view(run, forget_set) for run in runs]
+    of_runs, of_oracles = _evaluations(runs, views, forget_set, oracles, shadows, progress)
+    keys = [(recipe_key(run), view) for run, view in zip(runs, views, strict=True)]
+    ensembles: dict[Any, list[Evaluation]] = {}
+    for key, evaluation in zip(keys, of_runs, strict=True):
+        ensembles.setdefault(key, []).append(evaluation)
     audits = []
-    for run, evaluation in zip(runs, seen, strict=True):
-        alike = tuple(
-            other
-            for each, other in zip(runs, seen, strict=True)
-            if kin(each) == kin(run) and _view(each, forget_set) == _view(run, forget_set)
-        )
-        together = replace(evaluation, context=replace(evaluation.context, ensemble=alike))
+    for run, view, key, evaluation in zip(runs, views, keys, of_runs, strict=True):
+        context = replace(evaluation.context, ensemble=tuple(ensembles[key]))
+        complete = replace(evaluation, context=context)
         findings = tuple(
-            _finding(metric, together, judged[_view(run, forget_set)], tolerance)
-            for metric in chosen[id(run)]
+            _finding(metric, complete, of_oracles[view], tolerance) for metric in chosen[id(run)]
         )
         audits.append(Audit(run, forget_set, len(oracles), findings, _noise(run)))
     return audits
 
 
+def _evaluations(
+    runs: Sequence[Run],
+    views: Sequence[Any],
+    forget_set: ForgetSet,
+    oracles: Sequence[Run],
+    shadows: ShadowTable | None,
+    progress: Progress,
+) -> tuple[list[Evaluation], dict[Any, list[Evaluation]]]:
+    """Every run evaluated, and for every view the oracles evaluated on the same split."""
+    total = len(runs) + len(oracles) * len(set(views))
+    done = 0
+
+    def evaluated(run: Run, split: Split, context: Context) -> Evaluation:
+        nonlocal done
+        evaluation = evaluate(run.model(), split, context)
+        done += 1
+        progress(done, total)
+        return evaluation
+
+    of_oracles: dict[Any, list[Evaluation]] = {}
+    of_runs: list[Evaluation] = []
+    for run, view in zip(runs, views, strict=True):
+        split = run.split(forget_set)
+        context = Context(poison=run.poison, clean=run.clean[0], shadows=shadows)
+        if view not in of_oracles:
+            of_oracles[view] = [evaluated(oracle, split, context) for oracle in oracles]
+        of_runs.append(evaluated(run, split, replace(context, oracles=tuple(of_oracles[view]))))
+    return of_runs, of_oracles
+
+
 def check_oracles(oracles: Sequence[Run], forget_set: ForgetSet) -> None:
-    """Refuse an oracle that was trained on the forget set, whatever was unlearned since."""
+    """Raise for an oracle that was ever trained on the forget set, even if it has unlearned it."""
     for oracle in oracles:
         trained = int(oracle.was_trained_on(forget_set.ids).sum())
         if trained:
             raise InputError(
                 f"An oracle must never have been trained on the forget set; {oracle.folder.path} was trained on "
-                f"{trained} of the {len(forget_set.ids)} examples of {forget_set.name!r}. Train one with "
-                "`remanence train --without`."
+                f"{trained} of the {len(forget_set.ids)} examples of {forget_set.name!r}. Train one without them."
             )
 
 
 def share_data(runs: Sequence[Run]) -> None:
-    """Load each data set once for all runs on it; runs on different data cannot be compared."""
+    """Load each data set once for all runs; raise for runs on different data, which cannot be compared."""
     first = runs[0]
     for run in runs[1:]:
         if (run.settings.data, run.settings.data_dir) == (first.settings.data, first.settings.data_dir):
@@ -200,26 +213,24 @@ def _metrics(
     forget_set: ForgetSet,
     oracles: Sequence[Run],
     shadows: ShadowTable | None,
-    asked: Sequence[str],
+    names: Sequence[str],
 ) -> list[Metric]:
     poisoned = run.poison is not None and bool(np.isin(forget_set.ids, run.poison.ids).any())
-    held = {"poison": poisoned, "oracles": bool(oracles), "shadows": shadows is not None}
-    if not asked:
-        extra = [name for name, metric in METRICS.items() if metric.needs and held[metric.needs]]
+    available = {"poison": poisoned, "oracles": bool(oracles), "shadows": shadows is not None}
+    if not names:
+        extra = [name for name, metric in METRICS.items() if metric.needs and available[metric.needs]]
         skipped = () if len(oracles) >= ENOUGH_FOR_KLOM else ("klom",)
-        return metrics_named([*ALWAYS, *(name for name in extra if name not in skipped)])
-    found = metrics_named(asked)
-    for metric in found:
+        return metrics_named([*DEFAULT_METRICS, *(name for name in extra if name not in skipped)])
+    chosen = metrics_named(names)
+    for metric in chosen:
         if metric.needs == "poison" and not poisoned:
-            why = "was not" if run.poison is None else "was poisoned with other examples"
+            reason = "was not" if run.poison is None else "was poisoned with other examples"
             raise InputError(
-                f"`{metric.name}` needs a run whose forget set was poisoned (`remanence train --poison SET`); "
-                f"{run.folder.path} {why}."
+                f"`{metric.name}` needs a run whose forget set was poisoned; {run.folder.path} {reason}."
             )
-        if metric.needs and not held[metric.needs]:
-            option = {"oracles": "--oracles", "shadows": "--shadows or --budget"}[metric.needs]
-            raise InputError(f"`{metric.name}` needs {metric.needs}; give {option}.")
-    return found
+        if metric.needs and not available[metric.needs]:
+            raise InputError(f"`{metric.name}` needs {metric.needs}; pass `{metric.needs}`.")
+    return chosen
 
 
 def _finding(
@@ -228,34 +239,35 @@ def _finding(
     values = [] if metric.better == "lower" else _of_oracles(metric, oracles)
     mean = float(np.mean(values)) if values else metric.reference
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    close = metric.scale(evaluation) if callable(metric.scale) else metric.scale
-    if tolerance is not None and metric.scale == POINTS:
-        close = tolerance
-    return Finding(metric, metric(evaluation), mean, None if mean is None else spread, close)
+    if tolerance is None or metric.tolerance != POINTS:
+        tolerance = metric.tolerance_for(evaluation)
+    return Finding(metric, metric(evaluation), mean, None if mean is None else spread, tolerance)
 
 
 def _of_oracles(metric: Metric, oracles: Sequence[Evaluation]) -> list[float]:
-    """The metric of each oracle, judged by the others where it needs oracles; one alone has nobody to be judged by."""
+    """The metric of each oracle, compared with the others if it needs oracles; then a single oracle has no value."""
     values = []
-    for place, oracle in enumerate(oracles):
-        others = tuple(each for i, each in enumerate(oracles) if i != place)
+    for i, oracle in enumerate(oracles):
+        others = (*oracles[:i], *oracles[i + 1 :])
         if metric.needs != "oracles" or others:
             values.append(metric(replace(oracle, context=replace(oracle.context, oracles=others))))
     return values
 
 
 def _view(run: Run, forget_set: ForgetSet) -> Any:
-    """What decides the split a run is judged on."""
-    elsewhere = tuple(np.setdiff1d(run.removed, forget_set.ids).tolist())
+    """Runs with equal values are evaluated on the same split."""
+    already_removed = tuple(np.setdiff1d(run.removed, forget_set.ids).tolist())
     poison = run.poison
-    return elsewhere, None if poison is None else poison.noise.numpy().tobytes()
+    return already_removed, None if poison is None else poison.noise.numpy().tobytes()
 
 
-def kin(run: Run) -> str:
-    """The same for runs that were trained and unlearned alike but for their seeds."""
-    made = {key: run.unlearning.get(key) for key in ("method", "options", "recipe", "steps", "forgotten")}
+def recipe_key(run: Run) -> str:
+    """Equal for runs that were trained and unlearned in the same way, except for their seeds."""
+    unlearned = {
+        key: run.unlearning.get(key) for key in ("method", "options", "recipe", "steps", "forgotten")
+    }
     trained = replace(run.settings, seed=0, record=0, placement="even", sigma=1.0, checkpoint_every=0)
-    return repr((replace(trained, keep_checkpoints=False), made))
+    return repr((replace(trained, keep_checkpoints=False), unlearned))
 
 
 def _noise(run: Run) -> tuple[float, float] | None:

@@ -20,21 +20,21 @@ from remanence.types import check_choice
 
 Match = Literal["weights", "activations", "none"]
 Data = Mapping[str, Examples | Sequence[Examples]]
-"""Subsets by name; one given in several pieces shares the work with others that have the same pieces."""
+"""Subsets by name; subsets that have pieces in common share the work."""
 Progress = Callable[[int, int], None]
 """(points done, points expected) -> None."""
 POINTS = 25
 ROUNDS = 3
 _BATCH = 256
-_MATCHED_ON = 256
+_MATCHING_EXAMPLES = 256
 
 
 @dataclass(frozen=True, eq=False)
 class Barrier:
-    """The loss along the line, and how far it rises above the chord between its ends.
+    """The loss along the line between two models, and its rise above the straight line between the ends' losses.
 
     Args:
-        places: where on the line, from 0 (the first model) to 1 (the second), increasing.
+        places: positions on the line, from 0 (the first model) to 1 (the second), increasing.
         losses: mean cross-entropy there, in nats.
     """
 
@@ -43,18 +43,18 @@ class Barrier:
 
     @property
     def rise(self) -> NDArray[np.float64]:
-        """The loss minus the chord, at every place."""
+        """The loss minus the linear interpolation of the ends' losses, at every position."""
         chord = (1 - self.places) * self.losses[0] + self.places * self.losses[-1]
         return np.asarray(self.losses - chord)
 
     @property
     def value(self) -> float:
-        """The barrier: the largest rise; never below zero, which the ends have."""
+        """The barrier: the largest rise; at least 0, the value at the ends."""
         return float(self.rise.max())
 
     @property
     def place(self) -> float:
-        """Where it is reached."""
+        """The position of the largest rise."""
         return float(self.places[self.rise.argmax()])
 
 
@@ -76,13 +76,13 @@ def loss_barrier(
     Args:
         a: one end of the line.
         b: the other, of the same shapes.
-        data: what the loss is taken on.
-        match: how the hidden units of `b` are first put where those of `a` are (`match_permutations`), or `none`.
-        statistics: training data from which BatchNorm's statistics are estimated anew at every point, the ends too
-            (averages of two models' statistics belong to no model and show barriers that are none); by default `data`.
-        points: places on an even grid, the ends among them.
-        rounds: how often the spacing around the maximum is then halved.
-        seed: of the matching.
+        data: the examples that the loss is computed on.
+        match: how the hidden units of `b` are first matched to those of `a` (`match_permutations`), or `none`.
+        statistics: training data on which BatchNorm's statistics are estimated again at every point, including the ends
+            (averaged statistics of two models would show barriers that do not exist); `data` by default.
+        points: positions on an even grid, including the ends.
+        rounds: how often the grid is refined around the maximum, with half the spacing.
+        seed: random seed of the matching.
 
     Source: the paper, "Loss landscape analysis".
     """
@@ -103,19 +103,19 @@ def loss_barriers(
     seed: int = 0,
     progress: Progress = lambda done, total: None,
 ) -> dict[str, Barrier]:
-    """`loss_barrier` on several subsets at once: one walk along the line, refined around each one's maximum."""
+    """`loss_barrier` on several subsets at once: one pass along the line, refined around each subset's maximum."""
     check_choice("match", match, ("weights", "activations", "none"))
     check_same_shapes(a, b)
     if points < 3:
-        raise InputError(f"`points` must be at least 3, the ends and one between; got {points}.")
-    parts = {name: [each] if isinstance(each, Examples) else list(each) for name, each in data.items()}
-    everything = [part for each in parts.values() for part in each]
-    if not everything or not all(map(len, everything)):
-        raise InputError("A barrier needs data: every subset must have examples.")
-    known = statistics if statistics is not None else everything[0]
+        raise InputError(f"`points` must be at least 3: the ends and one in between; got {points}.")
+    parts = {name: [part] if isinstance(part, Examples) else list(part) for name, part in data.items()}
+    pieces = [piece for subset in parts.values() for piece in subset]
+    if not pieces or not all(map(len, pieces)):
+        raise InputError("Every subset of `data` must have examples; at least one is empty.")
+    batch_norm_data = statistics if statistics is not None else pieces[0]
     if match != "none":
-        b = match_permutations(a, b, known.inputs[:_MATCHED_ON], by=match, seed=seed)
-    line = _Line(a, b, known)
+        b = match_permutations(a, b, batch_norm_data.inputs[:_MATCHING_EXAMPLES], by=match, seed=seed)
+    line = _Line(a, b, batch_norm_data)
     total = points + 2 * rounds
     losses: dict[float, dict[str, float]] = {}
 
@@ -139,40 +139,41 @@ def _barrier(losses: Mapping[float, Mapping[str, float]], name: str) -> Barrier:
 
 
 class _Line:
-    """The models between two models."""
+    """The models on the line between two models."""
 
     def __init__(self, a: nn.Module, b: nn.Module, statistics: Examples) -> None:
         self.between = copy.deepcopy(a).eval()
-        self.ends = [_tensors(each) for each in (a, b)]
+        self.ends = [_tensors(model) for model in (a, b)]
         self.norms = [
             module
             for module in self.between.modules()
             if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None
         ]
-        # in their own order, batches could be all of one class, and their mean variance too small
+        # in the original order a batch could hold a single class, which makes the mean variance too small
         order = torch.from_numpy(np.random.default_rng(0).permutation(len(statistics)))
         self.inputs = statistics.inputs[order] if self.norms else statistics.inputs[:0]
 
     @torch.no_grad()
     def losses(self, place: float, parts: Mapping[str, Sequence[Examples]]) -> dict[str, float]:
-        """Mean cross-entropy on every subset, of the model at this place."""
+        """Mean cross-entropy of the model at this position, on every subset."""
         for name, tensor in _tensors(self.between).items():
-            start, end = (each[name] for each in self.ends)
+            start, end = (tensors[name] for tensors in self.ends)
             tensor.copy_(torch.lerp(start, end, place) if tensor.is_floating_point() else start)
-        self._estimate()
+        self._estimate_batch_norm()
         sums: dict[int, float] = {}
-        for part in (part for each in parts.values() for part in each):
-            if id(part) not in sums:
-                sums[id(part)] = _summed_loss(self.between, part)
-        found = {
-            name: sum(sums[id(part)] for part in each) / sum(map(len, each)) for name, each in parts.items()
+        for piece in (piece for subset in parts.values() for piece in subset):
+            if id(piece) not in sums:
+                sums[id(piece)] = _summed_loss(self.between, piece)
+        means = {
+            name: sum(sums[id(piece)] for piece in subset) / sum(map(len, subset))
+            for name, subset in parts.items()
         }
-        if not all(np.isfinite(list(found.values()))):
+        if not all(np.isfinite(list(means.values()))):
             raise NumericalError(f"The loss is not finite at {place:.3f} of the way between the two models.")
-        return found
+        return means
 
-    def _estimate(self) -> None:
-        """BatchNorm's statistics afresh: plain averages over one pass, everything else in evaluation mode."""
+    def _estimate_batch_norm(self) -> None:
+        """Averages over one pass; everything but BatchNorm stays in evaluation mode."""
         for norm in self.norms:
             norm.reset_running_stats()
             norm.momentum = None
@@ -184,7 +185,7 @@ class _Line:
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    return {name: each.detach() for name, each in (*model.named_parameters(), *model.named_buffers())}
+    return {name: tensor.detach() for name, tensor in (*model.named_parameters(), *model.named_buffers())}
 
 
 def _summed_loss(model: nn.Module, examples: Examples) -> float:

@@ -1,4 +1,4 @@
-"""One forward pass, shared by every metric."""
+"""One forward pass over forget, retain and test data, shared by all metrics."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from remanence.audit.context import NOTHING, Context
+from remanence.audit.context import NO_CONTEXT, Context
 from remanence.data import Examples, Split
-from remanence.gradients.norms import evaluating
+from remanence.gradients.evaluation_mode import evaluating
 
 _BATCH = 256
 _LARGEST_MARGIN = 100.0
@@ -21,19 +21,19 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model says about some examples. Everything but the logits is computed when first asked for."""
+    """A model's outputs on some examples. Everything but the logits is computed on first access."""
 
     logits: Tensor
     labels: Tensor
 
     @cached_property
     def log_probabilities(self) -> Tensor:
-        """[n, classes], in double precision: confidences next to one must still differ."""
+        """[n, classes], in double precision, so that confidences close to 1 still differ."""
         return self.logits.double().log_softmax(dim=1)
 
     @cached_property
     def loss(self) -> Tensor:
-        """Cross-entropy."""
+        """Cross-entropy per example."""
         return -self.log_probabilities.gather(1, self.labels[:, None])[:, 0]
 
     @cached_property
@@ -43,9 +43,9 @@ class Outputs:
 
     @cached_property
     def entropy(self) -> Tensor:
-        """Of the softmax probabilities, in nats."""
-        found: Tensor = torch.special.entr(self.log_probabilities.exp()).sum(dim=1)
-        return found
+        """Entropy of the softmax probabilities, in nats."""
+        entropy: Tensor = torch.special.entr(self.log_probabilities.exp()).sum(dim=1)
+        return entropy
 
     @cached_property
     def margin(self) -> Tensor:
@@ -57,12 +57,10 @@ class Outputs:
 
     @cached_property
     def predicted(self) -> Tensor:
-        """The class with the largest logit."""
         return self.logits.argmax(dim=1)
 
     @cached_property
     def accuracy(self) -> float:
-        """Share of examples whose largest logit is the true class's."""
         return (self.predicted == self.labels).double().mean().item()
 
 
@@ -74,7 +72,7 @@ class Evaluation:
         forget: on the examples to forget.
         retain: on the training examples that stay.
         test: on data that no model was trained on.
-        model: the model itself, for metrics that need more than its outputs (GUS); ask them before it changes.
+        model: the model itself, for metrics that need more than its outputs (GUS); compute them before it changes.
         split: the examples.
         context: what is shared between evaluations: oracles, poison, shadow models.
     """
@@ -84,19 +82,19 @@ class Evaluation:
     test: Outputs
     model: nn.Module | None = None
     split: Split | None = None
-    context: Context = NOTHING
+    context: Context = NO_CONTEXT
     _shared: dict[str, Any] = field(default_factory=dict)
 
     def once(self, name: str, compute: Callable[[Evaluation], _T]) -> _T:
-        """Something that several metrics read, computed for the first of them."""
+        """A value that several metrics read, computed for the first of them."""
         if name not in self._shared:
             self._shared[name] = compute(self)
-        found: _T = self._shared[name]
-        return found
+        value: _T = self._shared[name]
+        return value
 
 
-def evaluate(model: nn.Module, split: Split, context: Context = NOTHING) -> Evaluation:
-    """Run the model once over everything, in evaluation mode; the mode it was in comes back."""
+def evaluate(model: nn.Module, split: Split, context: Context = NO_CONTEXT) -> Evaluation:
+    """Run the model over all data in evaluation mode; its own mode is restored."""
     with evaluating(model), torch.no_grad():
         forget, retain, test = (_outputs(model, part) for part in (split.forget, split.retain, split.test))
     return Evaluation(forget, retain, test, model, split, context)

@@ -1,4 +1,4 @@
-"""What every metric is."""
+"""The description of a metric."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from remanence.audit.evaluation import Evaluation
 
 POINTS = 0.05
-"""Five points: how far off counts as close for a share."""
+"""Default tolerance of a metric that is a share: five percentage points."""
 Need = Literal["oracles", "poison", "shadows"]
 Better = Literal["oracle", "lower", "higher"]
 
@@ -19,15 +19,15 @@ class Metric:
     """A number that a model is judged by, and how to read it.
 
     Args:
-        name: what it is called everywhere.
-        meaning: what it is, in one sentence.
-        better: `oracle`, the nearer to what oracles have the better, on both sides; or `lower`, or `higher`.
-        at_oracle: what a model that was never trained on the forget set would have.
+        name: its name in `METRICS`, tables and files.
+        meaning: one sentence.
+        better: `oracle` if closer to the oracles' value is better, on both sides; or `lower`, or `higher`.
+        at_oracle: the value of a model that was never trained on the forget set, in words.
         compute: from an evaluation.
-        needs: what the evaluation's context must hold.
-        scale: how far off counts as close, where five points of a share do not fit; a function of the evaluation where
-            it depends on how many examples there are.
-        reference: what to compare with where there are no oracles, if theory knows it.
+        needs: what the evaluation's context must contain.
+        tolerance: how far from the oracles counts as close; a function of the evaluation if it depends on the number
+            of examples.
+        reference: the value to compare with if there are no oracles, where theory gives one.
     """
 
     name: str
@@ -36,9 +36,11 @@ class Metric:
     at_oracle: str
     compute: Callable[[Evaluation], float]
     needs: Need | None = None
-    scale: float | Callable[[Evaluation], float] = POINTS
+    tolerance: float | Callable[[Evaluation], float] = POINTS
     reference: float | None = None
 
+    def tolerance_for(self, evaluation: Evaluation) -> float:
+        return self.tolerance(evaluation) if callable(self.tolerance) else self.tolerance
+
     def __call__(self, evaluation: Evaluation) -> float:
-        """The value for one model."""
         return self.compute(evaluation)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from remanence.audit import accuracy, membership
-from remanence.audit.disagreement import disagreement
-from remanence.audit.gus import gus, gus_printed, gus_z, noise_of_gus, noise_of_gus_printed
+from remanence.audit.gus import QUANTILE_99, gus, gus_printed, gus_printed_quantile, gus_quantile, gus_z
 from remanence.audit.klom import klom
 from remanence.audit.metric import Metric
 from remanence.audit.u_lira import u_lira, u_lira_accuracy
@@ -17,25 +16,25 @@ _AS_OUTSIDERS = "about the share of test examples that the same attacker calls n
 
 
 def _attacks() -> list[Metric]:
-    made = []
-    for name, (signal, what) in membership.SIGNALS.items():
-        made += [
+    metrics = []
+    for name, (signal, description) in membership.SIGNALS.items():
+        metrics += [
             Metric(
                 name,
-                f"share of the forget set that an attacker who reads {what} calls never trained on",
+                f"share of the forget set that an attacker who reads {description} calls never trained on",
                 "oracle",
                 _AS_OUTSIDERS,
                 partial(membership.membership, signal=signal),
             ),
             Metric(
                 f"{name}_accuracy",
-                f"balanced accuracy of that attacker on retain against test examples, by {what}",
+                f"balanced accuracy of that attacker on retain against test examples, by {description}",
                 "oracle",
-                "that of any model trained on as many examples; 0.5 means that nothing can be told",
+                "that of any model trained on as many examples; 0.5 is chance",
                 partial(membership.membership_accuracy, signal=signal),
             ),
         ]
-    return made
+    return metrics
 
 
 METRICS: dict[str, Metric] = {
@@ -69,7 +68,7 @@ METRICS: dict[str, Metric] = {
             "oracle",
             "about 0 for examples as hard as the test set's, less for harder ones",
             membership.relative_log_odds,
-            scale=0.5,
+            tolerance=0.5,
         ),
         Metric(
             "gus",
@@ -78,7 +77,7 @@ METRICS: dict[str, Metric] = {
             "0, give or take 1/√m",
             gus,
             "poison",
-            noise_of_gus,
+            gus_quantile,
             0.0,
         ),
         Metric(
@@ -88,7 +87,7 @@ METRICS: dict[str, Metric] = {
             "within ±2.58 in 99 of 100 cases",
             gus_z,
             "poison",
-            2.58,
+            QUANTILE_99,
             0.0,
         ),
         Metric(
@@ -98,7 +97,7 @@ METRICS: dict[str, Metric] = {
             "0, give or take σ/√m",
             gus_printed,
             "poison",
-            noise_of_gus_printed,
+            gus_printed_quantile,
             0.0,
         ),
         Metric(
@@ -115,7 +114,7 @@ METRICS: dict[str, Metric] = {
             "share of the forget set on which the answer is not the oracle's",
             "oracle",
             "how often oracles disagree with each other",
-            disagreement,
+            accuracy.disagreement,
             "oracles",
         ),
         Metric(
@@ -130,7 +129,7 @@ METRICS: dict[str, Metric] = {
             "u_lira_accuracy",
             "balanced accuracy of that attack against the method, on its own shadow models",
             "lower",
-            "0.5: nothing can be told",
+            "0.5: chance",
             u_lira_accuracy,
             "shadows",
             reference=0.5,
@@ -140,7 +139,7 @@ METRICS: dict[str, Metric] = {
 
 
 def metrics_named(names: Sequence[str]) -> list[Metric]:
-    """The metrics of these names; an unknown one is refused with the nearest."""
+    """The metrics of these names; an unknown name raises an error that suggests the nearest."""
     for name in names:
         if name not in METRICS:
             raise UnknownNameError("metric", name, METRICS)

@@ -7,12 +7,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from remanence.audit.context import ShadowTable
 from remanence.audit.evaluation import Evaluation
-from remanence.audit.shadow_table import ShadowTable
 from remanence.errors import InputError
 
 OWN_VARIANCE = 16
-"""From so many shadows of a kind on, every example has a variance of its own; below, all share one."""
+"""With at least this many shadow models of a kind, every example has its own variance; otherwise all share one."""
 _LEAST_VARIANCE = 1e-6
 Floats = NDArray[np.float64]
 
@@ -25,7 +25,7 @@ def likelihood_ratios(table: ShadowTable, signal: Floats) -> Floats:
 
     Args:
         table: the shadows.
-        signal: [m] log-odds of the true class by the model in question, for the table's examples in their order.
+        signal: [m] log-odds of the true class by the audited model, for the table's examples in their order.
     """
     inside, outside = (_log_density(signal, table, kind) for kind in (table.member, ~table.member))
     return inside - outside
@@ -41,11 +41,11 @@ def _log_density(signal: Floats, table: ShadowTable, kind: NDArray[np.bool_]) ->
     return density
 
 
-@lru_cache(maxsize=8)  # it is about the method: the same at every evaluation
+@lru_cache(maxsize=8)  # a property of the method: the same at every evaluation
 def attack_accuracy(table: ShadowTable) -> float:
-    """Balanced accuracy of the attack on the shadows themselves, each judged by the others.
+    """Balanced accuracy of the attack on the shadow models, each attacked with the others.
 
-    It says what the method leaves to be found: one half when unlearned examples cannot be told from ones never seen.
+    One half when unlearned examples cannot be distinguished from examples that were never seen.
     """
     hits: dict[bool, list[bool]] = {True: [], False: []}
     for row in range(len(table.member)):
@@ -58,29 +58,27 @@ def attack_accuracy(table: ShadowTable) -> float:
         for truth in (True, False):
             hits[truth] += (called == truth)[member[usable] == truth].tolist()
     if not hits[True] or not hits[False]:
-        raise InputError("The attack's accuracy needs three shadow models of each kind; train more.")
-    return float(np.mean([np.mean(each) for each in hits.values()]))
+        raise InputError("The attack's accuracy needs at least three shadow models of each kind.")
+    return float(np.mean([np.mean(correct) for correct in hits.values()]))
 
 
 def u_lira(evaluation: Evaluation) -> float:
-    """The share of the forget set that the attack calls trained on."""
+    """The share of the forget set that the attack classifies as trained on."""
     table = _table(evaluation)
     ids = np.asarray([]) if evaluation.split is None else evaluation.split.forget.ids
-    order = {each: i for i, each in enumerate(ids.tolist())}
-    if not set(table.ids.tolist()) <= order.keys():
+    row_of = {example: row for row, example in enumerate(ids.tolist())}
+    if not set(table.ids.tolist()) <= row_of.keys():
         raise InputError("The shadow models were made for other examples than this forget set.")
-    rows = [order[each] for each in table.ids.tolist()]
+    rows = [row_of[example] for example in table.ids.tolist()]
     return float((likelihood_ratios(table, evaluation.forget.margin.numpy()[rows]) > 0).mean())
 
 
 def u_lira_accuracy(evaluation: Evaluation) -> float:
-    """How well the attack does against the method, on models of which the truth is known."""
+    """Balanced accuracy of the attack against the method, on shadow models, whose members are known."""
     return attack_accuracy(_table(evaluation))
 
 
 def _table(evaluation: Evaluation) -> ShadowTable:
     if evaluation.context.shadows is None:
-        raise InputError(
-            "U-LiRA needs shadow models that were unlearned as this one was (--shadows N or --budget)."
-        )
+        raise InputError("U-LiRA needs shadow models that were unlearned by the same method; pass `shadows`.")
     return evaluation.context.shadows

@@ -1,4 +1,4 @@
-"""The per-instance certificate for convex models: how many steps forget each example, provably, and an attack."""
+"""The per-instance certificate for convex models: certified unlearning steps of each example, tested by an attack."""
 
 from remanence.certify.certification import Certification, certify
 from remanence.certify.problem import Problem, load_problem, reference_problem

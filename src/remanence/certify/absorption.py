@@ -1,4 +1,4 @@
-"""How the noise of each step absorbs the trace of one example: the coupling behind the certificate."""
+"""How the noise of each step absorbs the influence of one example: the coupling behind the certificate."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Absorption:
     """The schedule κ for T training and k unlearning steps under contraction c.
 
     A chain Y starts with the trained chain X and is pulled towards it by a_t = κ_t v_t at every step, where
-    v_t = c z_t + e_t is how far they may be apart and z_{t+1} = (1 − κ_t) v_t what is left; κ = 1 at the last
-    step, so that they end together. The pulls are all that tells Y from retraining. κ is the best for
-    constant e_t, and valid for any.
+    v_t = c z_t + e_t is the largest possible distance and z_{t+1} = (1 − κ_t) v_t what remains; κ = 1 at the last
+    step, so that they end together. Only the pulls distinguish Y from retraining. κ is optimal for constant e_t, and
+    valid for any.
     """
 
     contraction: float
@@ -31,44 +31,44 @@ class Absorption:
         c, total, horizon = self.contraction, self.steps, self.steps + self.unlearning
         powers = c ** np.arange(horizon - 1, -1, -1.0)
         pulls = powers * powers[:total].sum() / np.square(powers).sum()
-        kappa, left = np.empty(horizon), 0.0
+        kappa, remaining = np.empty(horizon), 0.0
         for t in range(horizon):
-            apart = c * left + (t < total)
-            kappa[t] = min(pulls[t] / apart, 1.0) if apart > 0 else 1.0
-            left = (1 - kappa[t]) * apart
+            distance = c * remaining + (t < total)
+            kappa[t] = min(pulls[t] / distance, 1.0) if distance > 0 else 1.0
+            remaining = (1 - kappa[t]) * distance
         kappa[-1] = 1.0
         return kappa
 
     @cached_property
     def tail(self) -> float:
-        """Σ of the squared pulls after training, for every unit left at its end."""
-        left, total = 1.0, 0.0
+        """Σ of the squared pulls after training, per unit of distance at its end."""
+        remaining, total = 1.0, 0.0
         for kappa in self.kappa[self.steps :]:
-            total += (kappa * self.contraction * left) ** 2
-            left *= self.contraction * (1 - kappa)
+            total += (kappa * self.contraction * remaining) ** 2
+            remaining *= self.contraction * (1 - kappa)
         return total
 
     @cached_property
     def amplification(self) -> float:
-        """‖Γ Toeplitz(c)‖: how far the pulls can move for a unit of noise, for every unit of e's Lipschitz constant.
+        """‖Γ Toeplitz(c)‖: the change of the pulls per unit of noise and per unit of e's Lipschitz constant.
 
-        Γ takes e to the pulls; the Toeplitz matrix takes the noise of steps before t to the weights at t. The
-        pulls after training are all multiples of what is left, so one row stands for them.
+        Γ maps e to the pulls; the Toeplitz matrix maps the noise of steps before t to the weights at t. The
+        pulls after training are all multiples of the remaining distance, so one row represents them.
         """
         c, total = self.contraction, self.steps
-        rows, left = np.zeros((total + 1, total)), np.zeros(total)
-        moved = np.zeros(total)
+        rows, remaining = np.zeros((total + 1, total)), np.zeros(total)
+        response = np.zeros(total)
         for t in range(total):
-            apart = c * left + moved
-            rows[t], left = self.kappa[t] * apart, (1 - self.kappa[t]) * apart
-            moved = c * moved
-            moved[t] = 1.0
-        rows[total] = np.sqrt(self.tail) * left
+            distance = c * remaining + response
+            rows[t], remaining = self.kappa[t] * distance, (1 - self.kappa[t]) * distance
+            response = c * response
+            response[t] = 1.0
+        rows[total] = np.sqrt(self.tail) * remaining
         return _norm_bound(rows)
 
 
 def _norm_bound(matrix: Floats) -> float:
-    """A bound on the spectral norm of a matrix without negative entries, tight to about 1e-6, by Schur's test.
+    """A bound on the spectral norm of a nonnegative matrix, tight to about 1e-6, by Schur's test.
 
     For any positive p and q, ‖M‖² ≤ max(Mp/q) · max(M′q/p); the singular vectors would make it an equality.
     """
@@ -87,24 +87,23 @@ class Pulls:
     """The running sum of squared pulls of every example and column, for one schedule."""
 
     schedule: Absorption
-    left: Floats
+    remaining: Floats
     squares: Floats
 
     @classmethod
     def start(cls, schedule: Absorption, shape: tuple[int, int]) -> Pulls:
-        """Before the first step."""
         return cls(schedule, np.zeros(shape), np.zeros(shape))
 
     def add(self, t: int, shift: Floats, scratch: Floats) -> None:
-        """Step t of training, whose shift is e_t."""
+        """Add step t of training, whose shift is e_t."""
         kappa = self.schedule.kappa[t]
-        self.left *= self.schedule.contraction
-        self.left += shift
-        np.multiply(self.left, kappa, out=scratch)
+        self.remaining *= self.schedule.contraction
+        self.remaining += shift
+        np.multiply(self.remaining, kappa, out=scratch)
         np.square(scratch, out=scratch)
         self.squares += scratch
-        self.left *= 1 - kappa
+        self.remaining *= 1 - kappa
 
     def finish(self) -> Floats:
         """Σ a_t² over training and unlearning."""
-        return self.squares + self.schedule.tail * np.square(self.left)
+        return self.squares + self.schedule.tail * np.square(self.remaining)

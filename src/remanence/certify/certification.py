@@ -1,4 +1,4 @@
-"""Certify how many steps forget each example, run one of them, and attack it."""
+"""Certify the unlearning steps of each example, and attack the hardest one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from remanence.certify.attack import Attack, attack, best_direction
-from remanence.certify.bound import PathBound
 from remanence.certify.descent import Descent
-from remanence.certify.evidence import gather
+from remanence.certify.linear_attack import LinearAttackResult, best_direction, linear_attack
+from remanence.certify.path_bound import PathBound
 from remanence.certify.problem import Problem
+from remanence.certify.pull_bounds import bound_pulls
 from remanence.errors import InputError
 from remanence.theory.convergence import steps_to_unlearn
 from remanence.theory.conversion import check_delta
@@ -28,20 +28,20 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class Certification:
-    """What was certified, for whom, and what an attack made of it.
+    """The certified steps of every example, and the result of an attack on the hardest.
 
     Args:
         steps: certified k of every example, with status and reasons.
         epsilon: the certified ε of every example at its k.
-        published: k of the published worst case, for every example alike.
-        shifted: k of the best worst case (shifted divergence).
+        published: k of the published worst case, the same for every example.
+        shifted: k of the tightest worst case (shifted divergence).
         attacked: position of the example that was attacked.
         before: the attack on its trained model, without unlearning.
         after: the attack after its certified k steps.
-        linear_mu: at the attacked example and its k, the linearised distance, which F must not fall below.
+        linear_mu: at the attacked example and its k, the linearized distance, which F must not be below.
         mean_pull: at the attacked example and its k, the certified bound F̄.
-        accuracy: of one trained model on its own training data.
-        settings: every number that went in.
+        accuracy: of one trained model on its training data.
+        settings: all arguments.
     """
 
     steps: Scores
@@ -49,8 +49,8 @@ class Certification:
     published: float
     shifted: float
     attacked: int
-    before: Attack | None
-    after: Attack | None
+    before: LinearAttackResult | None
+    after: LinearAttackResult | None
     linear_mu: float
     mean_pull: float
     accuracy: float
@@ -58,7 +58,7 @@ class Certification:
 
     @property
     def consistent(self) -> bool:
-        """Whether nothing measured contradicts what was certified."""
+        """Whether no measurement contradicts the certificate."""
         measured = self.after.epsilon if self.after else 0.0
         return bool(measured <= self.epsilon[self.attacked] and self.linear_mu <= self.mean_pull)
 
@@ -68,7 +68,7 @@ class Certification:
         return "id,k,epsilon\n" + "".join(f"{id_},{k:.0f},{epsilon:.6g}\n" for id_, k, epsilon in rows)
 
     def document(self) -> dict[str, Any]:
-        """The result as plain numbers."""
+        """The result as a JSON-compatible dictionary."""
         levels = {"min": 0, "p10": 10, "median": 50, "p90": 90, "max": 100}
         quantiles = {
             name: float(np.percentile(self.steps.values, q, method="higher")) for name, q in levels.items()
@@ -127,20 +127,20 @@ def certify(
         epsilon: the target ε.
         delta: the target δ.
         sigma: noise σ; 5/n by default.
-        l2: the regulariser m.
+        l2: the strength of the regularizer, m.
         steps: training steps T.
-        runs: training runs R from which the certificate is computed; not the run that is released.
-        failure: the chance β that the statement is wrong.
-        simultaneous: one β for all examples and all k; otherwise one for each.
-        attack_models: models of each kind for the attack on the hardest example; 0 for none.
-        seed: of everything.
+        runs: training runs R from which the certificate is computed; the released run is not among them.
+        failure: the probability β that the statement does not hold.
+        simultaneous: β holds for all examples and all k together; otherwise for each.
+        attack_models: number of models of each kind for the attack on the hardest example; 0 for no attack.
+        seed: random seed of all runs.
         note: called with a sentence before each part.
 
     Assumptions: full batches, real noise, a learning rate 1/L that is public; removal of one example, own-size means.
 
     Departs from the paper: see `PathBound`; the target is retraining for T + k steps.
 
-    Source: ours (docs/theory/certificate.md).
+    Source: new here (docs/theory/certificate.md).
 
     Checked by: tests/oracles/test_theory_certificate.py
     """
@@ -150,15 +150,15 @@ def certify(
     dynamics = Langevin(1 / (smooth + l2), noise, smooth + l2, l2, steps=steps)
     descent = Descent(problem, dynamics)
     published, shifted = _worst_cases(descent, epsilon, delta)
-    note(f"Following {n} examples through {runs} training runs of {steps} steps.")
+    note(f"Computing the pulls of {n} examples over {runs} training runs of {steps} steps.")
     rng = np.random.default_rng((seed, 0))
-    evidence = gather(descent, shifted, runs=runs, failure=failure, simultaneous=simultaneous, rng=rng)
-    k, certified = evidence.certified(PathBound(delta), epsilon, shifted)
-    hardest = int(np.lexsort((evidence.upper[-1], k))[-1])
+    pulls = bound_pulls(descent, shifted, runs=runs, failure=failure, simultaneous=simultaneous, rng=rng)
+    k, certified = pulls.certified(PathBound(delta), epsilon, shifted)
+    hardest = int(np.lexsort((pulls.upper[-1], k))[-1])
     if attack_models:
         note(f"Attacking example {problem.ids[hardest]} with {attack_models} models of each kind.")
     before, after = _attacks(descent, hardest, int(k[hardest]), delta, attack_models, seed)
-    reasons = _reasons(evidence.chance, simultaneous)
+    reasons = _reasons(pulls.chance, simultaneous)
     return Certification(
         steps=Scores("certified_steps", problem.ids, k, {}, Status.CERTIFICATE, reasons),
         epsilon=certified,
@@ -168,8 +168,8 @@ def certify(
         before=before,
         after=after,
         linear_mu=best_direction(descent, hardest, steps, int(k[hardest])).mu,
-        mean_pull=evidence.pull(k[hardest], hardest),
-        accuracy=problem.accuracy(evidence.weights),
+        mean_pull=pulls.pull(k[hardest], hardest),
+        accuracy=problem.accuracy(pulls.weights),
         settings={
             "data": problem.name,
             "n": n,
@@ -190,7 +190,7 @@ def certify(
 
 
 def _worst_cases(descent: Descent, epsilon: float, delta: float) -> tuple[float, float]:
-    """k of the published worst case and of shifted divergence, for any example of these norms."""
+    """k of the published worst case and of shifted divergence, for any example with these norms."""
     problem, dynamics = descent.problem, descent.dynamics
     longest = float(np.linalg.norm(problem.features, axis=1).max() * np.sqrt(problem.outputs))
     published = published_worst_case(dynamics, lipschitz=longest, n=len(problem), delta=delta)
@@ -201,19 +201,20 @@ def _worst_cases(descent: Descent, epsilon: float, delta: float) -> tuple[float,
 
 def _attacks(
     descent: Descent, position: int, k: int, delta: float, models: int, seed: int
-) -> tuple[Attack | None, Attack | None]:
+) -> tuple[LinearAttackResult | None, LinearAttackResult | None]:
     if models == 0:
         return None, None
     rng = np.random.default_rng((seed, 1))
     total = descent.dynamics.steps or 0
-    return attack(descent, position, steps=total, k=k, delta=delta, models=models, rng=rng)
+    return linear_attack(descent, position, steps=total, k=k, delta=delta, models=models, rng=rng)
 
 
 def _reasons(chance: float, simultaneous: bool) -> tuple[str, ...]:
-    scope = "all examples and all k at once" if simultaneous else "each example and k by itself"
+    scope = "all examples and all k at once" if simultaneous else "each example and k separately"
     return (
         "Strongly convex loss, full batches, real noise, exact contraction 1 − ηm.",
-        f"The mean over runs is bounded by Gaussian concentration, with failure {chance:.2g} a bound, for {scope}.",
+        f"The mean over runs is bounded by Gaussian concentration; each bound fails with probability {chance:.2g}, "
+        f"for {scope}.",
         "(ε, δ) in one direction, towards retraining for T + k steps; the runs are not the released one.",
     )
 

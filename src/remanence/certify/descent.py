@@ -1,4 +1,4 @@
-"""Noisy gradient descent on logistic regression, many runs side by side."""
+"""Noisy gradient descent on logistic regression, many runs in parallel."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Pass:
-    """One look at all examples from some weights: what a gradient step and every example's deviation need."""
+class GradientPass:
+    """Residuals and mean gradient of all examples at some weights."""
 
     residuals: Floats
-    """[n, columns]: the derivative of each example's loss by its output."""
+    """[n, columns]: the derivative of each example's loss with respect to its output."""
     mean: Floats
-    """[d, columns]: the mean gradient, without the regulariser."""
+    """[d, columns]: the mean gradient, without the regularizer."""
 
 
 @dataclass(frozen=True)
@@ -35,24 +35,23 @@ class Descent:
     problem: Problem
     dynamics: Langevin
 
-    def look(self, weights: Floats, signs: Floats) -> Pass:
-        """Residuals and mean gradient at these weights."""
+    def gradients(self, weights: Floats, signs: Floats) -> GradientPass:
         x = self.problem.features
         residuals = -signs * expit(-signs * (x @ weights))
-        return Pass(residuals, x.T @ residuals / len(x))
+        return GradientPass(residuals, x.T @ residuals / len(x))
 
     def step(self, weights: Floats, mean: Floats, noise: Floats | None) -> Floats:
-        """One step from a mean gradient; without noise where None."""
+        """One step from a mean gradient; without noise if None."""
         eta, m = self.dynamics.learning_rate, self.dynamics.strong_convexity
         moved = weights - eta * (mean + m * weights)
         return moved if noise is None else moved + np.sqrt(self.dynamics.variance) * noise
 
-    def walk(self, steps: int, columns: Floats, start: Floats, rng: np.random.Generator | None) -> Floats:
-        """The weights after so many steps; `columns` are the signs, [n, columns]."""
+    def run(self, steps: int, columns: Floats, start: Floats, rng: np.random.Generator | None) -> Floats:
+        """The weights after this many steps; `columns` are the signs, [n, columns]."""
         weights = start
         for _ in range(steps):
             noise = None if rng is None else rng.normal(size=weights.shape)
-            weights = self.step(weights, self.look(weights, columns).mean, noise)
+            weights = self.step(weights, self.gradients(weights, columns).mean, noise)
         return weights
 
     def deviations(self, steps: int, runs: int, rng: np.random.Generator) -> Iterator[tuple[Floats, Floats]]:
@@ -62,11 +61,13 @@ class Descent:
         squares = np.square(x).sum(axis=1)[:, None]
         weights = np.zeros((x.shape[1], signs.shape[1]))
         for _ in range(steps):
-            seen = self.look(weights, signs)
-            apart = seen.residuals * (seen.residuals * squares - 2 * (x @ seen.mean))
-            apart += np.square(seen.mean).sum(axis=0)
-            yield weights, self.dynamics.learning_rate / (n - 1) * np.sqrt(np.maximum(apart, 0.0))
-            weights = self.step(weights, seen.mean, rng.normal(size=weights.shape))
+            gradients = self.gradients(weights, signs)
+            squared_distance = gradients.residuals * (
+                gradients.residuals * squares - 2 * (x @ gradients.mean)
+            )
+            squared_distance += np.square(gradients.mean).sum(axis=0)
+            yield weights, self.dynamics.learning_rate / (n - 1) * np.sqrt(np.maximum(squared_distance, 0.0))
+            weights = self.step(weights, gradients.mean, rng.normal(size=weights.shape))
 
     def without(self, position: int) -> Descent:
         """The same descent on the data without one example."""

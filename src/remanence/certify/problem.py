@@ -1,4 +1,4 @@
-"""What is certified: L2-regularised logistic regression on a feature matrix, one output a class."""
+"""The certified problem: L2-regularized logistic regression on a feature matrix, one output per class."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Problem:
     """Features with rows of norm at most 1, and a column of ±1 for each output.
 
     Args:
-        name: where it came from.
+        name: name of the data.
         ids: the n examples.
-        features: [n, d]; rows longer than 1 are scaled to 1, each by itself, so that no example moves another.
-        signs: [n, C] labels as ±1: one column for two classes, one a class otherwise.
+        features: [n, d]; rows longer than 1 are scaled to 1, each independently, so that no example affects another.
+        signs: [n, C] labels as ±1: one column for two classes, otherwise one per class.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Problem:
 
     @classmethod
     def from_labels(cls, name: str, features: Any, labels: Any, ids: Any = None) -> Problem:
-        """A problem from any finite feature matrix and labels of at least two kinds."""
+        """A problem from any finite feature matrix and labels of at least two classes."""
         x, y = np.asarray(features, dtype=np.float64), np.asarray(labels)
         if x.ndim != 2 or y.shape != x.shape[:1] or len(x) < 3:
             raise DataError(
@@ -46,10 +46,10 @@ class Problem:
             raise DataError(
                 f"{name}: features must be finite; row {row}, column {column} is {x[row, column]}."
             )
-        kinds = np.unique(y)
-        if len(kinds) < 2:
-            raise DataError(f"{name}: labels must be of at least two kinds; all are {kinds[0]!r}.")
-        chosen = kinds[1:] if len(kinds) == 2 else kinds
+        classes = np.unique(y)
+        if len(classes) < 2:
+            raise DataError(f"{name}: labels must be of at least two classes; all are {classes[0]!r}.")
+        chosen = classes[1:] if len(classes) == 2 else classes
         signs = np.where(y[:, None] == chosen, 1.0, -1.0)
         lengths = np.linalg.norm(x, axis=1, keepdims=True)
         return cls(
@@ -61,7 +61,7 @@ class Problem:
 
     @property
     def outputs(self) -> int:
-        """Columns of weights."""
+        """Number of columns of the weights."""
         return int(self.signs.shape[1])
 
     def smoothness(self) -> float:
@@ -69,7 +69,7 @@ class Problem:
         return float(np.linalg.eigvalsh(self.features.T @ self.features / len(self))[-1] / 4)
 
     def accuracy(self, weights: Floats) -> float:
-        """Share of examples whose label the weights [d, C] predict."""
+        """Share of examples that the weights [d, C] classify correctly."""
         margins = self.features @ weights
         if self.outputs == 1:
             return float(np.mean(np.where(margins > 0, 1.0, -1.0) == self.signs))
@@ -105,7 +105,7 @@ def digits_problem() -> Problem:
 
 
 def reference_problem(n: int = 10_000, d: int = 50, seed: int = 0) -> Problem:
-    """Two noisy clouds either side of a plane, 2 % of the labels wrong: the problem of the published comparison."""
+    """Two Gaussian clusters on both sides of a plane, 2 % of the labels flipped: the published comparison's problem."""
     rng = np.random.default_rng(seed)
     direction = rng.normal(size=d)
     direction /= np.linalg.norm(direction)
@@ -125,7 +125,7 @@ def _from_npz(path: Path) -> Problem:
     except (OSError, ValueError, EOFError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path.name} must be a whole .npz archive of plain arrays; {error}.") from error
+        raise DataError(f"{path.name} must be a complete .npz archive of plain arrays; {error}.") from error
 
 
 def _from_parquet(path: Path, label: str | None) -> Problem:
@@ -150,10 +150,10 @@ def _from_parquet(path: Path, label: str | None) -> Problem:
     return Problem.from_labels(path.name, features, table[chosen].to_numpy(), ids)
 
 
-def _one_of(path: Path, found: list[str], wanted: tuple[str, ...]) -> str:
-    for name in wanted:
-        if name in found:
+def _one_of(path: Path, present: list[str], accepted: tuple[str, ...]) -> str:
+    for name in accepted:
+        if name in present:
             return name
     raise DataError(
-        f"{path.name} must hold one of {', '.join(wanted)}; it holds {', '.join(found) or 'nothing'}."
+        f"{path.name} must hold one of {', '.join(accepted)}; it holds {', '.join(present) or 'nothing'}."
     )

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from cyclopts import App, Parameter
 
 from remanence.cli import console
-from remanence.cli.routes import RouteOptions, route_from
-from remanence.errors import InputError
-from remanence.types import Bound, Mechanism, Status
+from remanence.cli.options import Flag, Json, Repeated
+from remanence.theory.routes import RouteSettings
+from remanence.types import Bound
 
-app = App(name="bound", help="Calculate a bound: value, status, assumptions and the formula's name.")
+app = App(name="bound")
 
-Json = Annotated[bool, Parameter(negative="")]
-Flag = Annotated[bool, Parameter(negative="")]
-Compose = Literal["pathwise", "stepwise", "printed", "accountant"]
+Composition = Annotated[
+    Literal["pathwise", "stepwise", "printed", "accountant"],
+    Parameter(help="How the losses of the steps are added."),
+]
+Alpha = Annotated[float, Parameter(help="Rényi order.")]
+Assumed = Annotated[bool, Parameter(negative="", help="The noise was not really added.")]
+Route = Annotated[RouteSettings, Parameter(name="*", negative="")]
+_ROUTE = RouteSettings()
 
 
 @app.command
@@ -26,16 +31,16 @@ def loss(
     sampling_rate: float,
     ratio: float,
     steps: int,
-    alpha: float = 8.0,
-    composition: Compose = "pathwise",
+    alpha: Alpha = 8.0,
+    composition: Composition = "pathwise",
     p: float | None = None,
     everywhere: Flag = False,
-    assumed: Flag = False,
+    assumed: Assumed = False,
     json: Json = False,
 ) -> None:
     """Privacy loss of an example whose gradient has the same norm at every step.
 
-    Example:
+    For example:
 
     `remanence bound loss --alpha 8 --sampling-rate 0.01 --ratio 1 --steps 1000 --composition accountant`
 
@@ -44,36 +49,27 @@ def loss(
     sampling_rate:
         Probability that a step uses the example.
     ratio:
-        Gradient norm over batch size times sigma (over sigma for noise on the sum).
+        Gradient norm divided by batch size times sigma (by sigma for noise on the sum).
     steps:
-        Training steps.
-    alpha:
-        Rényi order.
-    composition:
-        How steps add up.
+        Number of training steps.
     p:
         Hölder exponent; the composition's own choice by default.
     everywhere:
         The ratio bounds the gradient at every weight vector (clipping, a Lipschitz constant).
-    assumed:
-        The noise was not really added.
-    json:
-        Print one JSON document.
     """
-    from remanence.theory.privacy_loss import privacy_loss
+    from remanence.theory.constant_norms import constant_loss
 
-    _check_ratio(ratio)
-    scores = privacy_loss(
-        np.full((1, 1), ratio),
-        steps=[0],
-        mechanism=_mechanism(sampling_rate, steps, assumed=assumed),
+    bound, exponent = constant_loss(
+        sampling_rate=sampling_rate,
+        ratio=ratio,
+        steps=steps,
         alpha=alpha,
         composition=composition,
         p=p,
         everywhere=everywhere,
+        assumed=assumed,
     )
-    bound = Bound(float(scores.values[0]), scores.status, scores.reasons, f"privacy loss, {composition}")
-    _show("privacy_loss", bound, {"alpha": alpha, "p": scores.params["p"]}, json)
+    _show("privacy_loss", bound, {"alpha": alpha, "p": exponent}, json)
 
 
 @app.command
@@ -84,16 +80,16 @@ def group(
     size: int,
     steps: int,
     similarity: float = 0.0,
-    alpha: float = 8.0,
+    alpha: Alpha = 8.0,
     method: Literal["coupled", "upper", "published"] = "coupled",
-    composition: Compose = "pathwise",
-    assumed: Flag = False,
+    composition: Composition = "pathwise",
+    assumed: Assumed = False,
     seed: int = 0,
     json: Json = False,
 ) -> None:
     """Group loss of a forget set whose gradients have one norm and one pairwise similarity.
 
-    Example:
+    For example:
 
     `remanence bound group --sampling-rate 0.01 --ratio 0.1 --size 100 --steps 1000 --method upper`
 
@@ -102,63 +98,40 @@ def group(
     sampling_rate:
         Probability that a step uses an example.
     ratio:
-        Gradient norm of each over batch size times sigma.
+        Gradient norm of each example divided by batch size times sigma.
     size:
-        Examples in the forget set.
+        Number of examples in the forget set.
     steps:
-        Training steps.
+        Number of training steps.
     similarity:
         Cosine between any two gradients, from 0 to 1.
-    alpha:
-        Rényi order.
     method:
         `coupled` (sampled), `upper` (its deterministic bound) or `published` (one point at a growing order).
-    composition:
-        How steps add up.
-    assumed:
-        The noise was not really added.
     seed:
-        Of the sampled estimate.
-    json:
-        Print one JSON document.
+        Random seed of the sampled estimate.
     """
-    from remanence.theory.group import group_loss, published_group_loss
-    from remanence.theory.privacy_loss import privacy_loss
+    from remanence.theory.constant_norms import constant_group_loss
 
-    mechanism = _mechanism(sampling_rate, steps, assumed=assumed)
-    if size < 0:
-        raise InputError(f"`size` must be a whole number of at least 0; got {size}.")
-    if not 0 <= similarity <= 1:
-        raise InputError(f"`similarity` must be between 0 and 1; got {similarity}.")
-    _check_ratio(ratio)
-    if method == "published":
-
-        def single(order: float) -> float:
-            scores = privacy_loss(
-                np.full((1, 1), ratio), steps=[0], mechanism=mechanism, alpha=order, composition="accountant"
-            )
-            return float(scores.values[0])
-
-        bound = published_group_loss(single, size, alpha=alpha)
-    else:
-        gram = ratio**2 * (similarity * np.ones((size, size)) + (1 - similarity) * np.eye(size))
-        bound = group_loss(
-            [gram],
-            steps=[0],
-            mechanism=mechanism,
-            alpha=alpha,
-            method=method,
-            composition=composition,
-            seed=seed,
-        )
+    bound = constant_group_loss(
+        sampling_rate=sampling_rate,
+        ratio=ratio,
+        size=size,
+        steps=steps,
+        similarity=similarity,
+        alpha=alpha,
+        method=method,
+        composition=composition,
+        assumed=assumed,
+        seed=seed,
+    )
     _show("group_loss", bound, {"alpha": alpha, "size": size}, json)
 
 
 @app.command
-def steps(target: float, options: RouteOptions | None = None, *, json: Json = False) -> None:
-    """Steps to unlearn down to a target.
+def steps(target: float, /, *, route: Route = _ROUTE, json: Json = False) -> None:
+    """Number of steps that unlearn down to a target.
 
-    Example:
+    For example:
 
     `remanence bound steps 0.5 --route shifted --learning-rate 10.7 --sigma 5e-4 --smoothness 0.0935
     --strong-convexity 0.002 --train-steps 400 --lipschitz 1 --n 10000`
@@ -166,47 +139,43 @@ def steps(target: float, options: RouteOptions | None = None, *, json: Json = Fa
     Parameters
     ----------
     target:
-        ε at δ, or a Rényi divergence for `corollary` and `same-horizon`.
-    json:
-        Print one JSON document.
+        Target ε at δ; a Rényi divergence for `corollary` and `same-horizon`.
     """
     from remanence.theory.convergence import steps_to_unlearn
 
-    _show("steps", steps_to_unlearn(target, route_from(options or RouteOptions())), {"target": target}, json)
+    _show("steps", steps_to_unlearn(target, route.make()), {"target": target}, json)
 
 
 @app.command
-def epsilon(k: int, options: RouteOptions | None = None, *, json: Json = False) -> None:
-    """What is left after k unlearning steps: the inverse of `steps`.
+def epsilon(k: int, /, *, route: Route = _ROUTE, json: Json = False) -> None:
+    """Remaining ε after k unlearning steps: the inverse of `steps`.
 
-    Example:
+    For example:
 
     `remanence bound epsilon 100 --loss 2.5 --learning-rate 3.8 --smoothness 0.26 --strong-convexity 0.01`
 
     Parameters
     ----------
     k:
-        Unlearning steps.
-    json:
-        Print one JSON document.
+        Number of unlearning steps.
     """
     from remanence.theory.convergence import epsilon_after
 
-    _show("epsilon", epsilon_after(k, route_from(options or RouteOptions())), {"k": k}, json)
+    _show("epsilon", epsilon_after(k, route.make()), {"k": k}, json)
 
 
 @app.command
 def convert(
     *,
     delta: float = 1e-5,
-    alpha: list[float] | None = None,
-    divergence: list[float] | None = None,
+    alphas: Annotated[list[float] | None, Repeated, Parameter(name="--alpha")] = None,
+    divergences: Annotated[list[float] | None, Repeated, Parameter(name="--divergence")] = None,
     mu: float | None = None,
     json: Json = False,
 ) -> None:
-    """Read Rényi divergences, or a Gaussian distance, as ε at δ.
+    """Convert Rényi divergences, or the distance of two Gaussians, to ε at δ.
 
-    Example:
+    For example:
 
     `remanence bound convert --alpha 8 --divergence 0.9 --delta 1e-5`
 
@@ -215,46 +184,22 @@ def convert(
     Parameters
     ----------
     delta:
-        The chance of failure.
-    alpha:
-        Order of each divergence; may be repeated.
-    divergence:
-        Rényi divergence at each order; may be repeated.
+        Probability δ.
+    alphas:
+        Order of a divergence; may be given several times.
+    divergences:
+        Rényi divergence at each order; may be given several times.
     mu:
         Distance of two unit Gaussians, instead of divergences.
-    json:
-        Print one JSON document.
     """
-    from remanence.theory.conversion import gaussian_epsilon, renyi_to_epsilon
+    from remanence.theory.routes import epsilon_at_delta
 
-    if (mu is None) == (alpha is None):
-        raise InputError("Give either `--mu`, or `--alpha` with `--divergence`.")
-    one_way = "P(E) ≤ e^ε Q(E) + δ, in the direction of the divergence only."
-    if mu is not None:
-        bound = Bound(
-            gaussian_epsilon(mu, delta), Status.CERTIFICATE, (one_way,), "Gaussian differential privacy"
-        )
-        extra: dict[str, Any] = {"mu": mu}
-    else:
-        value, best = renyi_to_epsilon(alpha or [], divergence or [], delta)
-        given = "The divergences given are bounds."
-        bound = Bound(value, Status.CERTIFICATE, (given, one_way), "Rényi to (ε, δ), best order")
-        extra = {"alpha": best}
-    _show("epsilon", bound, {"delta": delta, **extra}, json)
+    bound, order = epsilon_at_delta(delta, alphas=alphas or (), divergences=divergences or (), mu=mu)
+    _show("epsilon", bound, {"delta": delta} | ({"alpha": order} if mu is None else {"mu": mu}), json)
 
 
-def _check_ratio(ratio: float) -> None:
-    if not (np.isfinite(ratio) and ratio >= 0):
-        raise InputError(f"`ratio` must be finite and not negative; got {ratio}.")
-
-
-def _mechanism(sampling_rate: float, steps: int, *, assumed: bool) -> Mechanism:
-    """A mechanism whose norms are ratios already."""
-    return Mechanism(1.0, sampling_rate, steps, 1, sampling="poisson", denominator="fixed", assumed=assumed)
-
-
-def _show(name: str, bound: Bound, extra: Mapping[str, Any], json: bool) -> None:
-    value = bound.value if np.isfinite(bound.value) else None
+def _show(name: str, bound: Bound, inputs: Mapping[str, Any], json: bool) -> None:
+    value = bound.value if isfinite(bound.value) else None
     if json:
         document = {
             name: value,
@@ -262,15 +207,14 @@ def _show(name: str, bound: Bound, extra: Mapping[str, Any], json: bool) -> None
             "status": bound.status.value,
             "formula": bound.formula,
             "assumptions": list(bound.assumptions),
-            **extra,
+            **inputs,
         }
         console.print_json(document)
         return
-    shown = "no finite value" if value is None else f"{value:.6g}"
     lines = [
-        f"{name.replace('_', ' ')}  {shown}",
+        f"{name.replace('_', ' ')}  {'no finite value' if value is None else f'{value:.6g}'}",
         f"status  {bound.status.value}",
         f"formula  {bound.formula}",
+        *(f"  - {assumption}" for assumption in bound.assumptions),
     ]
-    lines += [f"  - {each}" for each in bound.assumptions]
     console.out.print("\n".join(lines), soft_wrap=True, markup=False)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.options import Json, LearningRate, MethodOptions, Paths, Tuned, Workers
 
 if TYPE_CHECKING:
     from remanence.requests import Calibration
-    from remanence.study import Stage
+    from remanence.stages import Stage
 
 app = App(name="calibrate")
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 @app.default
@@ -24,27 +24,27 @@ def calibrate(
     /,
     *,
     method: str | None = None,
-    tuned: Path | None = None,
-    option: Annotated[list[str] | None, Parameter(negative="")] = None,
-    learning_rate: Annotated[float | None, Parameter(name=["--learning-rate", "--lr"])] = None,
+    tuned: Tuned = None,
+    options: MethodOptions = None,
+    learning_rate: LearningRate = None,
     sets: int = 40,
     small: int = 20,
     sizes: tuple[int, int] = (20, 100),
     models: int = 40,
     budget: int | None = None,
-    runs: Annotated[list[Path] | None, Parameter(consume_multiple=True, negative="")] = None,
-    workers: int | None = None,
+    runs: Paths = None,
+    workers: Workers = None,
     seed: int = 0,
-    json: Flag = False,
+    json: Json = False,
 ) -> None:
-    """Learn, once, what later requests on a run need: a pool of reference models, and how long unlearning takes.
+    """Prepare a run for deletion requests: train reference models, and measure how long unlearning takes.
 
-    Each reference model is trained without a part of the data, so that for any example there are models that never saw
-    it. Then forget sets from easy to hard are unlearned until they look as those models say, and the law of the theory,
-    k = A ln(B P + C), is fitted to the steps that it took. Costs somewhat more than training the run `--models` times.
-    Killed, the same command goes on. Leaves RUN/calibration.
+    Each reference model is trained without a part of the data, so that for every example there are models that never
+    saw it. Then forget sets from easy to hard are unlearned until the criterion holds, and the law of the theory,
+    k = A ln(B P + C), is fitted to the number of steps. Costs somewhat more than training the run `--models` times. If
+    it is interrupted, the same command continues. Writes RUN/calibration.
 
-    Example:
+    For example:
 
     `remanence calibrate run`
 
@@ -55,51 +55,35 @@ def calibrate(
     run:
         A run with a trace, made by `remanence train`.
     method:
-        How requests will be unlearned; finetune by default.
-    tuned:
-        Method and options that `remanence tune` chose; what is given beside it wins.
-    option:
-        A hyperparameter of the method, name=value; may be given several times.
+        Unlearning method of later requests; finetune by default.
     learning_rate:
-        Of unlearning; that of training by default, with twice its weight decay.
+        Learning rate of unlearning; by default that of training, with twice its weight decay.
     sets:
-        Forget sets to unlearn, at least 20.
+        Number of forget sets to unlearn, at least 20.
     small:
-        Further sets of fewer than 20 ids, for requests as small as that; 0 for none.
+        Number of further sets with fewer than 20 ids, for requests of that size; 0 for none.
     sizes:
         Smallest and largest size of the sets.
     models:
-        Reference models, at least 20.
+        Number of reference models, at least 20.
     budget:
-        Steps after which a set is given up; as many as training took by default.
+        Maximum number of unlearning steps per set; the steps of training by default.
     runs:
-        Runs that were unlearned from this one already, to be counted as further sets.
-    workers:
-        Processes; as many as there are cores.
+        Runs that were already unlearned from this one, to be counted as further sets.
     seed:
-        Of everything random.
-    json:
-        Print the outcome as one JSON document.
+        Random seed for the folds, the forget sets and the unlearning.
     """
-    from remanence.errors import InputError
+    from remanence.experiments import tuned_method
     from remanence.models import parse_options
     from remanence.requests import CalibrationSettings
     from remanence.requests import calibrate as make
     from remanence.training import open_run
-    from remanence.trials import read_choice
 
-    chosen = None if tuned is None else read_choice(tuned)
-    if chosen is not None and method not in (None, chosen.method):
-        raise InputError(
-            f"{tuned} was tuned for {chosen.method}; --method {method} needs a choice of its own."
-        )
-    options: dict[str, Any] = {} if chosen is None else dict(chosen.options)
-    options |= parse_options(option or ()) | (
-        {} if learning_rate is None else {"learning_rate": learning_rate}
-    )
+    given = parse_options(options or ()) | ({} if learning_rate is None else {"learning_rate": learning_rate})
+    name, hyperparameters = tuned_method(method, given, tuned, default="finetune")
     settings = CalibrationSettings(
-        method=method or ("finetune" if chosen is None else chosen.method),
-        options=options,
+        method=name,
+        options=hyperparameters,
         sets=sets,
         small=small,
         sizes=sizes,
@@ -107,16 +91,16 @@ def calibrate(
         budget=budget,
         seed=seed,
     )
-    opened, own = open_run(run), [open_run(each) for each in runs or ()]
+    opened, own = open_run(run), [open_run(path) for path in runs or ()]
     with console.progress_bar(show=not json) as bar:
         task = bar.add_task("Calibrating", total=None)
 
         def begin(reused: list[Stage], todo: list[Stage]) -> None:
             bar.update(task, total=sum(stage.cost for stage in todo))
             if reused:
-                console.note(f"{len(reused)} pieces of earlier work are used; {len(todo)} are to be done.")
+                console.note(f"{len(reused)} stages were finished earlier; {len(todo)} remain.")
 
-        made = make(
+        calibration = make(
             opened,
             settings,
             workers=(os.cpu_count() or 1) if workers is None else workers,
@@ -124,31 +108,31 @@ def calibrate(
             on_start=begin,
             on_done=lambda stage: bar.advance(task, stage.cost),
         )
-    _tell(made, run, json=json)
+    _report(calibration, run, json=json)
 
 
-def _tell(made: Calibration, run: Path, *, json: bool) -> None:
+def _report(calibration: Calibration, run: Path, *, json: bool) -> None:
     from dataclasses import asdict
 
     from remanence.forecast import compare
 
-    table = [asdict(row) for row in compare(made.runs("mia"))]
-    law = made.forecaster("mia").law
-    reached = sum(run.reached for run in made.runs("mia"))
+    runs = calibration.runs("mia")
+    table = [asdict(comparison) for comparison in compare(runs)]
+    law = calibration.forecaster("mia").law
+    reached = sum(run.reached for run in runs)
     if json:
         document = {
             "run": str(run),
-            "sets": len(made.rows),
+            "sets": len(calibration.trials),
             "reached": reached,
             "law": law,
             "leave_one_out": table,
         }
         console.print_json(document)
         return
-    total = len(made.runs("mia"))
     console.out.print(
-        f"Calibrated: {reached} of {total} sets were unlearned within {made.settings.budget} steps. Errors of "
-        f"predictors on sets they were not fitted on, in steps (median, mean):",
+        f"Calibrated: {reached} of {len(runs)} sets were unlearned within {calibration.settings.budget} steps. "
+        "Leave-one-out errors of the predictors, in steps (median, mean):",
         soft_wrap=True,
     )
     for row in table:

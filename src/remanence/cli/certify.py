@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.options import Flag, Json
 
 app = App(name="certify")
 
@@ -24,19 +25,19 @@ def certify(
     steps: int = 400,
     runs: int = 24,
     failure: float = 1e-6,
-    per_example: Annotated[bool, Parameter(negative="")] = False,
+    per_example: Flag = False,
     attack_models: int = 500,
     seed: int = 0,
     out: Path | None = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Json = False,
 ) -> None:
     """Certify, for every example, how many steps make a logistic regression forget it; then attack the hardest.
 
-    Trains by noisy gradient descent on full batches, follows every example through R runs, and proves a
-    number of unlearning steps for each at a target (ε, δ), beside the published worst case and the best worst
-    case. Then unlearns the hardest example and tries to tell the result from retraining.
+    Trains by noisy gradient descent on full batches, follows every example through several training runs, and proves a
+    number of unlearning steps for each example at a target (ε, δ), beside the published worst case and the best worst
+    case. Then unlearns the hardest example and tries to distinguish the result from retraining.
 
-    Example:
+    For example:
 
     `remanence certify --data digits`
 
@@ -47,37 +48,35 @@ def certify(
     data:
         `digits`, `reference`, or a file: `.npz` with `X` and `y`, or a Parquet table.
     label:
-        The label's column in a Parquet table.
+        Column of the labels in a Parquet table.
     epsilon:
         Target ε.
     delta:
         Target δ.
     sigma:
-        Noise; 5 / n by default.
+        Noise level σ; 5 / n by default.
     l2:
-        Strength of the regulariser, which makes the loss strongly convex.
+        Strength of the L2 regularization, which makes the loss strongly convex.
     steps:
-        Training steps.
+        Number of training steps.
     runs:
-        Training runs the certificate is computed from.
+        Number of training runs that the certificate is computed from.
     failure:
-        Chance that the statement is wrong.
+        Probability that the statement is wrong.
     per_example:
-        State `failure` for each example and k by itself, not for all at once.
+        State the failure probability for each example and k separately, not for all at once.
     attack_models:
-        Models of each kind in the attack; 0 for none.
+        Number of models of each kind in the attack; 0 for no attack.
     seed:
-        Of everything random.
+        Random seed for the training runs and the attack.
     out:
-        Write every example's certified k and ε to this CSV file.
-    json:
-        Print one JSON document.
+        Write the certified k and ε of every example to this CSV file.
     """
-    from remanence.certify import certify as run
+    from remanence.certify import certify as certify_problem
     from remanence.certify import load_problem
     from remanence.storage.atomic import write_text
 
-    outcome = run(
+    certification = certify_problem(
         load_problem(data, label=label),
         epsilon=epsilon,
         delta=delta,
@@ -92,37 +91,40 @@ def certify(
         note=console.note,
     )
     if out is not None:
-        write_text(out, outcome.table())
-        console.note(f"Certified steps of every example are in {out}.")
-    document = outcome.document()
+        write_text(out, certification.table())
+        console.note(f"The certified steps of every example are in {out}.")
+    document = certification.document()
     if json:
         console.print_json(document)
     else:
         console.out.print(_summary(document), soft_wrap=True, markup=False)
 
 
-def _summary(found: dict[str, Any]) -> str:
-    k = found["k_instance"]
-    attack = found["attack"]
+def _summary(result: dict[str, Any]) -> str:
+    k = result["k_instance"]
     lines = [
-        f"{found['data']}: {found['n']} examples, training accuracy {found['accuracy']:.3f}",
-        f"steps to unlearn one example to ε = {found['epsilon']:g}, δ = {found['delta']:g}  ({found['status']})",
+        f"{result['data']}: {result['n']} examples, training accuracy {result['accuracy']:.3f}",
+        f"steps to unlearn one example to ε = {result['epsilon']:g}, δ = {result['delta']:g}  ({result['status']})",
         f"  certified for each example  {k['min']:g} / {k['median']:g} / {k['max']:g}  (least, median, most)",
-        f"  best worst case             {_steps(found['k_shifted'])}",
-        f"  published worst case        {_steps(found['k_published'])}",
+        f"  best worst case             {_steps(result['k_shifted'])}",
+        f"  published worst case        {_steps(result['k_published'])}",
     ]
-    if found["epsilon_measured"] is not None:
-        lines += [
-            f"attack on example {attack['id']}, {attack['models']} models of each kind, 95 % limits",
-            f"  before unlearning           ε of at least {found['epsilon_measured_before']:.3f}",
-            f"  after {attack['k']} steps".ljust(30)
-            + f"ε of at least {found['epsilon_measured']:.3f}; certified {found['epsilon_certified']:.3f}",
-        ]
-    if not found["consistent"]:
+    if result["epsilon_measured"] is not None:
+        lines += _attack(result)
+    if not result["consistent"]:
         lines.append("The attack contradicts the certificate: do not rely on it, and please report this.")
-    lines += [f"  - {reason}" for reason in found["reasons"]]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"  - {reason}" for reason in result["reasons"])])
+
+
+def _attack(result: dict[str, Any]) -> list[str]:
+    attack = result["attack"]
+    return [
+        f"attack on example {attack['id']}, {attack['models']} models of each kind, 95 % limits",
+        f"  before unlearning           ε of at least {result['epsilon_measured_before']:.3f}",
+        f"  after {attack['k']} steps".ljust(30)
+        + f"ε of at least {result['epsilon_measured']:.3f}; certified {result['epsilon_certified']:.3f}",
+    ]
 
 
 def _steps(value: float | None) -> str:
-    return "none suffices" if value is None else f"{value:g}"
+    return "no number suffices" if value is None else f"{value:g}"

@@ -1,10 +1,10 @@
-"""What a person sees: progress on stderr, results on stdout, one sentence for an error."""
+"""The terminal: progress on stderr, results on stdout, one sentence for an error."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,29 +17,30 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document on stdout."""
     sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 def print_error(sentence: str) -> None:
-    """One sentence on stderr."""
+    """Print one sentence on stderr."""
     err.print(f"[bold red]error:[/] {_escaped(sentence)}", soft_wrap=True)
 
 
 def note(sentence: str) -> None:
-    """A remark on stderr, where it cannot spoil what is piped."""
+    """Print a remark on stderr, so that piped output stays clean."""
     err.print(_escaped(sentence), style="dim", soft_wrap=True)
 
 
 @contextmanager
 def progress_bar(*, show: bool = True) -> Iterator[Progress]:
-    """A live bar with time left on a terminal; nothing at all in a pipe."""
+    """A progress bar with the time left; nothing when stderr is not a terminal."""
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -52,6 +53,22 @@ def progress_bar(*, show: bool = True) -> Iterator[Progress]:
         transient=True,
     ) as progress:
         yield progress
+
+
+@contextmanager
+def progress(description: str, *, show: bool = True) -> Iterator[Callable[[float, float], None]]:
+    """A bar for one task; gives the function to call with the amount done and the total."""
+    with progress_bar(show=show) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def table(*headings: str) -> Table:
+    """An empty table without borders."""
+    made = Table(box=None, pad_edge=False)
+    for heading in headings:
+        made.add_column(heading, no_wrap=True)
+    return made
 
 
 def _escaped(text: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.options import DataDir, Paths, SigningKey
 
 app = App(name="dashboard")
 
@@ -16,48 +16,41 @@ app = App(name="dashboard")
 def dashboard(
     *runs: Path,
     store: Path | None = None,
-    data_dir: Path | None = None,
-    certificates: Annotated[list[Path] | None, Parameter(consume_multiple=True, negative="")] = None,
-    key: Path | None = None,
+    data_dir: DataDir = None,
+    certificates: Paths = None,
+    key: SigningKey = None,
     port: int = 8642,
 ) -> None:
-    """Look at runs, plan and start deletion requests, watch studies, in a browser.
+    """Look at runs, plan and start deletion requests, and watch studies in a browser.
 
-    Prints an address with a random token in it; open that. It is served to this machine only, and no page loads
-    anything from elsewhere. Examples are sorted, filtered and brushed by their scores; a request is planned from pasted
-    ids or a file, carried out by a process of its own into RUN-requests beside the run, and ends with its evidence.
-    Needs the extra `web`.
+    Prints an address with a random token; open it in a browser. The dashboard is served to this machine only, and no
+    page loads anything from elsewhere. Examples are sorted, filtered and selected by their scores. A request is planned
+    from pasted ids or a file, is carried out by a separate process into RUN-requests beside the run, and ends with its
+    evidence. Needs the extra `web`.
 
-    Example:
+    For example:
 
     `remanence dashboard run forgotten oracle1 --store store`
 
     Parameters
     ----------
     runs:
-        Run folders.
+        Folders of runs.
     store:
-        Of studies, whose stages and figures are to be shown.
-    data_dir:
-        Where the data of the studies lie, if not in $REMANENCE_DATA: their stages are told by it.
+        Folder with the artifacts of studies, whose stages and figures are shown.
     certificates:
         Files that `remanence certify --json` printed.
-    key:
-        Ed25519 private key (PEM or OpenSSH) that signs the evidence of requests started here.
     port:
-        Where to listen; the next free one when it is in use.
+        Port to listen on; the next free port if it is in use.
     """
-    import os
-
     from remanence.web.serving import serve
 
-    if data_dir is not None:
-        os.environ["REMANENCE_DATA"] = str(data_dir.expanduser().resolve())
     serve(
         runs,
         port,
         lambda text: console.out.print(text, soft_wrap=True, markup=False, highlight=False),
         store=store,
+        data_dir=data_dir,
         certificates=certificates or (),
         key=key,
     )

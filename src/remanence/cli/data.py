@@ -1,109 +1,86 @@
-"""`remanence data`."""
+"""`remanence data …`."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
-from rich.table import Table
 
 from remanence.cli import console
-
-if TYPE_CHECKING:
-    from remanence.data import Examples
+from remanence.cli.options import DataDir, Json
 
 app = App(
     name="data",
-    help="""Which data sets there are, and whether one can be read.
+    help="""List the data sets, and check whether one can be read.
 
-Example:
+For example:
 
 `remanence data list`
 
 `remanence data check cifar10 --data-dir /data`""",
 )
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 @app.command(name="list")
-def list_(*, data_dir: Path | None = None, json: Flag = False) -> None:
-    """Name the data sets and say which of them are on this machine.
+def list_(*, data_dir: DataDir = None, json: Json = False) -> None:
+    """List the data sets, and show which of them are on this machine.
 
-    Example:
+    For example:
 
     `remanence data list`
-
-    Parameters
-    ----------
-    data_dir:
-        Folder of the data sets; $REMANENCE_DATA, else ~/.cache/remanence.
-    json:
-        Print one JSON document.
     """
-    from remanence.data import DATASETS, SOURCES, data_folder
+    from remanence.data import data_folder, list_datasets
 
-    root = data_folder(data_dir)
-    rows = []
-    for name in DATASETS:
-        source = SOURCES.get(name)
-        rows.append(
-            {
-                "name": name,
-                "about": source.about
-                if source
-                else "1,297 + 500 handwritten digits, 8×8 grey, from scikit-learn",
-                "ready": source is None or source.present(root),
-                "place": str(root / source.folders[0]) if source else "scikit-learn",
-                "home": source.home if source else None,
-            }
-        )
+    datasets = list_datasets(data_dir)
     if json:
-        console.print_json({"data_dir": str(root), "datasets": rows})
+        rows = [asdict(dataset) for dataset in datasets]
+        console.print_json({"data_dir": str(data_folder(data_dir)), "datasets": rows})
         return
-    for row in rows:
-        state = "ready" if row["ready"] else f"not here; from {row['home']} into {row['place']}"
-        console.out.print(f"{row['name']:<14} {row['about']}\n{'':<14} {state}", soft_wrap=True, markup=False)
+    for dataset in datasets:
+        state = (
+            "ready"
+            if dataset.ready
+            else f"missing; get it from {dataset.home} and put it into {dataset.place}"
+        )
+        text = f"{dataset.name:<14} {dataset.about}\n{'':<14} {state}"
+        console.out.print(text, soft_wrap=True, markup=False)
     console.out.print(
-        "Also: the path of an .npz pack, of a folder of pictures, of a .csv or .parquet table of features.",
+        "Also: the path of an .npz pack, of a folder of images, or of a .csv or .parquet table of features.",
         soft_wrap=True,
     )
 
 
 @app.command
-def check(source: str, /, *, data_dir: Path | None = None, json: Flag = False) -> None:
-    """Read a data set as training would and say what is in it.
+def check(
+    source: Annotated[
+        str, Parameter(help="Name of a data set, or the path of a pack, image folder or table.")
+    ],
+    /,
+    *,
+    data_dir: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Read a data set as training would, and show what is in it.
 
-    Example:
+    For example:
 
     `remanence data check cifar10 --data-dir /data`
 
     `remanence data check patients.csv --json`
-
-    Parameters
-    ----------
-    source:
-        A data set's name, or the path of a pack, a folder of pictures or a table.
-    data_dir:
-        Folder of the named data sets; $REMANENCE_DATA, else ~/.cache/remanence.
-    json:
-        Print one JSON document.
     """
-    from remanence.data import load_dataset
+    from remanence.data import describe_dataset
 
-    parts = dict(zip(("train", "test"), load_dataset(source, data_dir), strict=True))
-    facts: dict[str, Any] = {
-        "data": source,
-        "classes": list(parts["train"].class_names),
-        **{name: _facts(part) for name, part in parts.items()},
-    }
+    facts = describe_dataset(source, data_dir)
     if json:
         console.print_json(facts)
-        return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "examples", "shape", "range", "ids", "digest"):
-        table.add_column(heading, no_wrap=True)
-    for name in parts:
+    else:
+        _print(facts)
+
+
+def _print(facts: dict[str, Any]) -> None:
+    table = console.table("", "examples", "shape", "range", "ids", "digest")
+    for name in ("train", "test"):
         part = facts[name]
         low, high = part["range"]
         shape = "×".join(map(str, part["shape"]))
@@ -112,16 +89,3 @@ def check(source: str, /, *, data_dir: Path | None = None, json: Flag = False) -
     console.out.print(table)
     counts = ", ".join(f"{name} {count}" for name, count in facts["train"]["class_counts"].items())
     console.out.print(f"training examples by class: {counts}", soft_wrap=True, markup=False)
-
-
-def _facts(examples: Examples) -> dict[str, Any]:
-    counts = examples.labels.bincount(minlength=len(examples.class_names)).tolist()
-    return {
-        "examples": len(examples),
-        "shape": list(examples.input_shape),
-        "range": [float(examples.inputs.min()), float(examples.inputs.max())],
-        "class_counts": dict(zip(examples.class_names, counts, strict=True)),
-        "first_id": examples.ids[0].item(),
-        "last_id": examples.ids[-1].item(),
-        "digest": examples.digest(),
-    }

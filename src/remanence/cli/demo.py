@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.options import Flag, Json, Workers
 
 app = App(name="demo")
 
@@ -18,17 +17,17 @@ def demo(
     *,
     out: Path = Path("demo"),
     seeds: int | None = None,
-    quick: Annotated[bool, Parameter(negative="")] = False,
-    workers: int | None = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    quick: Flag = False,
+    workers: Workers = None,
+    json: Json = False,
 ) -> None:
-    """Tell the whole story on scikit-learn's digits: which examples are hard to forget, and is it true?
+    """Run everything on scikit-learn's digits: which examples are hard to forget, and is the score right?
 
-    Trains a small network, computes each example's privacy loss, forms five forget sets of rising
-    difficulty, unlearns each by fine-tuning and measures how long it takes. Writes `report.html`,
-    `results.json` and the figures. Run it again and it goes on where it was stopped.
+    Trains a small network, computes the privacy loss of each example, forms five forget sets of increasing difficulty,
+    unlearns each by fine-tuning and measures how long it takes. Writes `report.html`, `results.json` and the figures.
+    If it is interrupted, the same command continues.
 
-    Example:
+    For example:
 
     `remanence demo --out demo`
 
@@ -39,26 +38,17 @@ def demo(
     out:
         Folder for the results; new, empty, or of an earlier demo.
     seeds:
-        Independent repetitions: 5, or 1 with --quick.
+        Number of independent repetitions; 5 by default, 1 with --quick.
     quick:
-        A smaller version in well under a minute, to see that everything works.
-    workers:
-        Processes to use; as many as there are cores.
-    json:
-        Print the results as one JSON document.
+        Run a smaller version in well under a minute, to check that everything works.
     """
-    from remanence.demo import DemoSettings, run_demo
+    from remanence.study.demo import run_demo
 
-    settings = DemoSettings.quick(seeds) if quick else DemoSettings.full(seeds)
     with console.progress_bar() as progress:
-        outcome = run_demo(
-            settings,
-            out,
-            workers=(os.cpu_count() or 1) if workers is None else workers,
-            note=console.note,
-            progress=progress,
+        result = run_demo(
+            out, quick=quick, seeds=seeds, workers=workers, note=console.note, progress=progress
         )
     if json:
-        console.print_json(outcome.results)
+        console.print_json(result.results)
     else:
-        console.out.print(outcome.summary, soft_wrap=True)
+        console.out.print(result.summary, soft_wrap=True)

@@ -4,41 +4,39 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.options import Json
 
 app = App(name="diff")
 
 
 @app.default
-def diff(a: Path, b: Path, /, *, json: Annotated[bool, Parameter(negative="")] = False) -> None:
-    """Say whether two run folders hold the same bits, and if not, where they differ. Exit code 1 when they do.
+def diff(a: Path, b: Path, /, *, json: Json = False) -> None:
+    """Compare two run folders bit by bit, and show where they differ. Exit code 1 when they do.
 
-    Example:
+    For example:
 
     `remanence diff run-1 run-2`
 
     Parameters
     ----------
     a:
-        A run folder.
+        First run folder.
     b:
-        Another.
-    json:
-        Print the outcome as one JSON document.
+        Second run folder.
     """
     from remanence.storage.compare import differences
 
-    found = differences(a, b)
+    different = differences(a, b)
     if json:
-        console.print_json({"identical": not found, "differences": found})
-    elif not found:
+        console.print_json({"identical": not different, "differences": different})
+    elif not different:
         console.out.print("bit-identical")
     else:
-        for name, what in found.items():
-            console.out.print(f"{name}: {what}")
-    if found:
+        for name, difference in different.items():
+            console.out.print(f"{name}: {difference}")
+    if different:
         sys.exit(1)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.options import Flag, IdColumn, Ids, Json, Paths, SigningKey
 
 if TYPE_CHECKING:
-    from remanence.requests import Outcome
+    from remanence.requests import ForgetResult
 
 app = App(name="forget")
-Flag = Annotated[bool, Parameter(negative="")]
-Several = Parameter(consume_multiple=True, negative="")
 _SHOWN = 8
 _PAUSE = 0.3
 
@@ -26,27 +25,27 @@ def forget(
     run: Path,
     /,
     *,
-    ids: Path,
+    ids: Ids,
     out: Path,
-    column: str = "id",
-    key: Path | None = None,
+    column: IdColumn = "id",
+    key: SigningKey = None,
     oracle: Flag = False,
     budget: int | None = None,
     asked_by: str = "",
     plain_ids: Flag = False,
-    look_in: Annotated[list[Path] | None, Several] = None,
+    look_in: Paths = None,
     apart: Flag = False,
     seed: int = 0,
     progress: Path | None = None,
-    json: Flag = False,
+    json: Json = False,
 ) -> None:
-    """Carry out a deletion request: unlearn until it is done, and show it.
+    """Carry out a deletion request: unlearn the examples, audit the result, and write the evidence.
 
-    Unlearns as `remanence plan` says, watches what can be measured without an oracle, stops when the criterion holds,
-    and goes on up to a budget when it does not. NEW is an ordinary run without the examples, with a ledger of all
-    requests so far and evidence.html and evidence.json. Killed at any moment, the same command goes on.
+    Unlearns as `remanence plan` shows until the criterion holds, for at most --budget steps. OUT is an ordinary run
+    without the examples. It contains a ledger of all requests so far, evidence.html and evidence.json. If it is
+    interrupted, the same command continues.
 
-    Example:
+    For example:
 
     `remanence forget run --ids request.csv --out run2 --key key.pem`
 
@@ -54,41 +53,33 @@ def forget(
     ----------
     run:
         A calibrated run, or one that this command made.
-    ids:
-        Who wants to be forgotten: .csv, .parquet or .json, a forget set, or text with one id a line.
     out:
-        The new run's folder.
-    column:
-        Column of the ids.
-    key:
-        Ed25519 private key (PEM or OpenSSH) that signs the evidence.
+        Folder of the new run.
     oracle:
-        Retrain a model without the examples too, for the audit; it stays in NEW/oracle.
+        Also retrain a model without the examples, for the audit; it is kept in OUT/oracle.
     budget:
-        Steps after which to give up; the calibration's by default.
+        Maximum number of unlearning steps; the calibration's by default.
     asked_by:
-        Who asked; written into the evidence.
+        The person or department behind the request; written into the evidence.
     plain_ids:
         Write the ids into the evidence; by default only their keyed hashes.
     look_in:
-        Where to look for what still remembers; around RUN and NEW by default.
+        Folders to search for remaining artifacts; by default those around RUN and OUT.
     apart:
-        Begin from RUN though another request has already; the two models then go separate ways.
+        Begin from RUN even if another request has already; the two new models then differ.
     seed:
-        Of the unlearning.
+        Random seed of the unlearning.
     progress:
-        Write here how far it is, as one small JSON object, for a program that watches.
-    json:
-        Print the outcome as one JSON document.
+        Write the progress to this file, as one small JSON object, for another program to read.
     """
-    from remanence.requests import Orders, read_private_key, read_request
+    from remanence.requests import ForgetOptions, read_private_key, read_request
     from remanence.requests import forget as carry_out
     from remanence.storage import SEAL
     from remanence.training import open_run
 
     opened = open_run(run)
     request = read_request(ids, opened, column=column)
-    orders = Orders(
+    options = ForgetOptions(
         key=None if key is None else read_private_key(key),
         oracle=oracle,
         budget=budget,
@@ -99,91 +90,95 @@ def forget(
         seed=seed,
     )
     if (out / "unfinished.toml").exists() and not (out / SEAL).exists():
-        console.note(f"{out} was begun and not finished; going on.")
+        console.note(f"{out} is unfinished; continuing.")
     with console.progress_bar(show=not json) as bar:
-        task = bar.add_task("Forgetting", total=None)
-        anew = bar.add_task("Retraining without them", total=None, visible=False)
-        outcome = carry_out(
+        unlearning = bar.add_task("Unlearning", total=None)
+        retraining = bar.add_task("Retraining without the examples", total=None, visible=False)
+        result = carry_out(
             opened,
             request,
             out,
-            orders,
-            progress=_told(progress, "unlearning", lambda **far: bar.update(task, **far)),
-            retraining=_told(progress, "retraining", lambda **far: bar.update(anew, visible=True, **far)),
+            options,
+            progress=_reporter(progress, "unlearning", lambda **state: bar.update(unlearning, **state)),
+            retraining=_reporter(
+                progress, "retraining", lambda **state: bar.update(retraining, visible=True, **state)
+            ),
         )
     if json:
-        console.print_json(_document(outcome, out))
+        console.print_json(_document(result, out))
     else:
-        _tell(outcome, out)
+        _print_result(result, out)
 
 
-def _told(file: Path | None, phase: str, show: Callable[..., None]) -> Callable[[int, int], None]:
-    """Show how far it is, and note it in a file a few times a second at most."""
+def _reporter(file: Path | None, phase: str, show: Callable[..., None]) -> Callable[[int, int], None]:
+    """Show the progress, and write it to a file a few times per second."""
     from time import monotonic
 
     from remanence.storage import atomic
 
     last = -_PAUSE
 
-    def tell(done: int, total: int) -> None:
+    def report(done: int, total: int) -> None:
         nonlocal last
         show(completed=done, total=total)
         if file is not None and (monotonic() - last >= _PAUSE or done == total):
             last = monotonic()
             atomic.write_text(file, dumps({"phase": phase, "done": done, "total": total}) + "\n")
 
-    return tell
+    return report
 
 
-def _document(outcome: Outcome, out: Path) -> dict[str, Any]:
-    told = outcome.evidence
-    return {"run": str(out), "already": outcome.already} | {
-        name: told[name] for name in ("actual", "plan", "audit", "bounds", "remains", "model", "digest")
-    }
+def _document(result: ForgetResult, out: Path) -> dict[str, Any]:
+    names = ("actual", "plan", "audit", "bounds", "remaining_artifacts", "model", "digest")
+    return {"run": str(out), "already": result.already} | {name: result.evidence[name] for name in names}
 
 
-def _tell(outcome: Outcome, out: Path) -> None:
-    told = outcome.evidence
-    actual, forecast = told["actual"], told["plan"]["forecast"]
-    if outcome.already:
-        console.note(f"{out} had been finished already; nothing was done.")
-    high = "?" if forecast["high"] is None else f"{forecast['high']:.0f}"
-    foretold = f"forecast {forecast['steps']:.0f}, interval {forecast['low']:.0f} to {high}"
-    if actual["reached"]:
-        first = (
-            f"Forgotten after {actual['steps']:.0f} steps, confirmed at {actual['stopped_at']} ({foretold}). "
-        )
-    else:
-        first = (
-            f"NOT forgotten: the criterion does not hold after {actual['stopped_at']} steps ({foretold}). "
-            "Give it a larger --budget, or retrain (`remanence train --without`). "
-        )
-    rows = {row["metric"]: row for row in told["audit"]}
+def _print_result(result: ForgetResult, out: Path) -> None:
+    evidence = result.evidence
+    if result.already:
+        console.note(f"{out} was finished earlier; nothing was done.")
+    rows = {row["metric"]: row for row in evidence["audit"]}
     figures = ", ".join(
         f"{name} {rows[name]['before']:.3f} → {rows[name]['after']:.3f}" for name in ("mia", "ua", "test")
     )
     console.out.print(
-        f"{first}{figures}. The run is in {out}; read {out / 'evidence.html'}.", soft_wrap=True, markup=False
+        f"{_outcome(evidence)} {figures}. The run is in {out}; read {out / 'evidence.html'}.",
+        soft_wrap=True,
+        markup=False,
     )
-    change, worst = (
-        rows["test"]["after"] - rows["test"]["before"],
-        told["plan"]["test_accuracy_change"]["low"],
-    )
+    change = rows["test"]["after"] - rows["test"]["before"]
+    worst = evidence["plan"]["test_accuracy_change"]["low"]
     if change < worst:
         console.note(
-            f"Test accuracy changed by {100 * change:+.1f} points, beyond what nine in ten calibration runs saw "
-            f"({100 * worst:+.1f}); look at the model before you release it."
+            f"Test accuracy changed by {100 * change:+.1f} points, more than in nine of ten calibration runs "
+            f"({100 * worst:+.1f}); check the model before you release it."
         )
-    ours = [row for row in told["remains"] if row["purge_erases"]]
-    others = [row for row in told["remains"] if not row["purge_erases"]]
-    if not told["remains"]:
+    _print_remaining(evidence["remaining_artifacts"], out)
+
+
+def _outcome(evidence: Mapping[str, Any]) -> str:
+    actual, forecast = evidence["actual"], evidence["plan"]["forecast"]
+    high = "?" if forecast["high"] is None else f"{forecast['high']:.0f}"
+    expected = f"forecast {forecast['steps']:.0f}, interval {forecast['low']:.0f} to {high}"
+    if actual["reached"]:
+        return (
+            f"Forgotten after {actual['steps']:.0f} steps, confirmed at {actual['stopped_at']} ({expected})."
+        )
+    return (
+        f"NOT forgotten: the criterion does not hold after {actual['stopped_at']} steps ({expected}). "
+        "Use a larger --budget, or retrain (`remanence train --without`)."
+    )
+
+
+def _print_remaining(artifacts: Sequence[Mapping[str, Any]], out: Path) -> None:
+    if not artifacts:
         return
-    console.out.print("Still remembering:")
-    for row in [*others, *ours][:_SHOWN]:
-        console.out.print(f"  {row['path']}: {row['what']}", soft_wrap=True, markup=False)
-    if len(told["remains"]) > _SHOWN:
-        console.out.print(f"  and {len(told['remains']) - _SHOWN} more, all in the evidence")
-    if ours:
+    console.out.print("Remaining artifacts:")
+    for row in sorted(artifacts, key=lambda row: bool(row["purge_erases"]))[:_SHOWN]:
+        console.out.print(f"  {row['path']}: {row['description']}", soft_wrap=True, markup=False)
+    if len(artifacts) > _SHOWN:
+        console.out.print(f"  and {len(artifacts) - _SHOWN} more, all listed in the evidence")
+    if erasable := sum(row["purge_erases"] for row in artifacts):
         console.out.print(
-            f"`remanence purge {out} --yes` erases the {len(ours)} of the models before.", markup=False
+            f"`remanence purge {out} --yes` erases the {erasable} of the earlier models.", markup=False
         )

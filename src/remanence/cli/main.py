@@ -8,40 +8,21 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Group
 
 from remanence._version import __version__
 from remanence.cli import console
-from remanence.cli.audit import app as audit
-from remanence.cli.barrier import app as barrier
-from remanence.cli.bound import app as bound
-from remanence.cli.calibrate import app as calibrate
-from remanence.cli.certify import app as certify
-from remanence.cli.dashboard import app as dashboard
-from remanence.cli.data import app as data
-from remanence.cli.demo import app as demo
-from remanence.cli.diff import app as diff
-from remanence.cli.doctor import app as doctor
-from remanence.cli.forget import app as forget
-from remanence.cli.plan import app as plan
-from remanence.cli.purge import app as purge
-from remanence.cli.score import app as score
-from remanence.cli.select import app as select
-from remanence.cli.study import app as study
-from remanence.cli.trace import app as trace
-from remanence.cli.train import app as train
-from remanence.cli.tune import app as tune
-from remanence.cli.unlearn import app as unlearn
-from remanence.cli.verify import app as verify
+from remanence.cli.messages import continuation, in_options
 from remanence.errors import FULL_DISK, DataWarning, InputError, RemanenceError
 
 app = App(
     name="remanence",
     version=__version__,
-    help="""How hard is each training example to forget? Know it before anyone asks, forget it in the
-fewest steps, and show that it is gone.
+    help="""Measure how hard each training example is to forget, before anyone asks; unlearn it in the fewest
+steps; show that it is gone.
 
 Start here: `remanence demo`""",
     help_format="markdown",
@@ -50,38 +31,32 @@ Start here: `remanence demo`""",
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
-_COMMANDS = (
-    demo,
-    data,
-    train,
-    trace,
-    diff,
-    score,
-    select,
-    tune,
-    unlearn,
-    audit,
-    barrier,
-    bound,
-    certify,
-    study,
-    calibrate,
-    plan,
-    forget,
-    verify,
-    purge,
-    dashboard,
-    doctor,
-)
-for command in _COMMANDS:
-    app.command(command)
-
+_HEADINGS = {
+    "Get started": ("demo", "doctor", "data", "dashboard"),
+    "Train and score": ("train", "trace", "score", "diff"),
+    "Unlearn and audit": ("select", "tune", "unlearn", "audit", "barrier"),
+    "Deletion requests": ("calibrate", "plan", "forget", "verify", "purge"),
+    "Theory and studies": ("bound", "certify", "study"),
+}
+_LAZY = {"bound": "Calculate a bound: its value, status, assumptions and formula."}
+"""Commands that are imported when they are used, because `remanence --help` must not wait for scipy."""
+for heading, names in _HEADINGS.items():
+    group = Group.create_ordered(heading)
+    for position, name in enumerate(names):
+        if name in _LAZY:
+            place = f"remanence.cli.{name}:app"
+            app.command(place, name=name, help=_LAZY[name], group=group, sort_key=position)
+            continue
+        command = import_module(f"remanence.cli.{name}").app
+        command.group, command.sort_key = group, position
+        app.command(command)
+app["--help"].group = app["--version"].group = Group.create_ordered("Options")
 
 _UNUSABLE = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.ENOENT)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and leave with its exit code: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    """Run the command and exit with its code: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -89,22 +64,22 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     try:
         with _warnings_in_one_line():
-            app(list(arguments))
-    except (CycloptsError, InputError) as error:
-        console.print_error(_sentence(error))
+            execute(arguments)
+    except CycloptsError as error:
+        console.print_error(_one_line(error))
         return 2
     except RemanenceError as error:
-        console.print_error(str(error))
-        return 1
+        console.print_error(in_options(_one_line(error), app, arguments))
+        return 2 if isinstance(error, InputError) else 1
     except KeyboardInterrupt:
-        console.print_error("Interrupted. What was finished is kept; the same command goes on from there.")
+        console.print_error(f"Interrupted. {continuation(app, arguments)}".rstrip())
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         if error.errno in FULL_DISK:
-            console.print_error(f"{error.strerror}. What was finished is kept; make room and run it again.")
+            console.print_error(f"{error.strerror}. Make room first. {continuation(app, arguments)}".rstrip())
             return 1
         if error.errno in _UNUSABLE and error.filename is not None:
             console.print_error(f"{error.filename} cannot be used: {error.strerror}.")
@@ -113,23 +88,27 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
+def execute(arguments: Sequence[str]) -> None:
+    """Parse the arguments and call the command."""
+    app(list(arguments))
+
+
 @contextlib.contextmanager
 def _warnings_in_one_line() -> Iterator[None]:
-    """What the library warns of is a remark here, not a place in the code."""
+    """Print the library's warnings without their place in the code."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
-        def say(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        def note(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, UserWarning):
-                console.note(f"warning: {' '.join(str(message).split())}")
+                console.note(f"warning: {_one_line(message)}")
             else:
                 show(message, category, *place, **more)
 
-        warnings.showwarning = say
+        warnings.showwarning = note
         warnings.simplefilter("always", DataWarning)
         yield
 
 
-def _sentence(error: Exception) -> str:
-    """A parser's error without its decoration."""
-    return " ".join(str(error).split())
+def _one_line(message: Exception | str) -> str:
+    return " ".join(str(message).split())

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.options import IdColumn, Ids, Json
 
 if TYPE_CHECKING:
     from remanence.requests import Plan
 
 app = App(name="plan")
-Flag = Annotated[bool, Parameter(negative="")]
 _SHOWN = 5
 
 
 @app.default
 def plan(
-    run: Path, /, *, ids: Path, column: str = "id", page: Path | None = None, json: Flag = False
+    run: Path, /, *, ids: Ids, column: IdColumn = "id", page: Path | None = None, json: Json = False
 ) -> None:
-    """Say what a deletion request would take, before anything is changed.
+    """Estimate the steps, time and cost of a deletion request; changes nothing.
 
-    How hard the examples are, steps and minutes to unlearn them with an interval, the cost against retraining, the
-    expected effect on test accuracy, the bound with its status, and a recommendation. Needs `remanence calibrate`.
+    Shows the difficulty of the examples, steps and minutes with an interval, the cost relative to retraining, the
+    expected change of test accuracy, the bound with its status, and a recommendation. Needs `remanence calibrate`.
 
-    Example:
+    For example:
 
     `remanence plan run --ids request.csv --page plan.html`
 
@@ -34,58 +34,53 @@ def plan(
     ----------
     run:
         A calibrated run.
-    ids:
-        Who wants to be forgotten: .csv, .parquet or .json, a forget set, or text with one id a line.
-    column:
-        Column of the ids.
     page:
-        Write a page here, with pictures of the hardest examples.
-    json:
-        Print the plan as one JSON document.
+        Write an HTML page to this file, with pictures of the hardest examples.
     """
     from remanence.requests import make_plan, read_request, write_plan_page
     from remanence.training import open_run
 
     opened = open_run(run)
-    made = make_plan(opened, read_request(ids, opened, column=column))
+    estimate = make_plan(opened, read_request(ids, opened, column=column))
     if page is not None:
-        write_plan_page(page, opened, made)
+        write_plan_page(page, opened, estimate)
     if json:
-        console.print_json(made.document())
+        console.print_json(estimate.document())
         return
-    print_plan(made)
+    _print_plan(estimate)
     if page is not None:
-        console.out.print(f"Pictures of the hardest are in {page}.", soft_wrap=True, markup=False)
+        console.out.print(
+            f"The page with pictures of the hardest examples is {page}.", soft_wrap=True, markup=False
+        )
 
 
-def print_plan(made: Plan) -> None:
-    """A plan for a person."""
+def _print_plan(plan: Plan) -> None:
     from remanence.report import human
 
-    document = made.document()
+    document = plan.document()
     forecast, accuracy, bound = document["forecast"], document["test_accuracy_change"], document["bound"]
     high = "?" if forecast["high"] is None else f"{forecast['high']:.0f}"
     late = "?" if forecast["minutes_high"] is None else f"{forecast['minutes_high']:.1f}"
-    hardest = ", ".join(f"{each.id} ({each.percentile:.0f} %)" for each in made.members[:_SHOWN])
+    hardest = ", ".join(f"{member.id} ({member.percentile:.0f} %)" for member in plan.members[:_SHOWN])
     lines = (
-        made.recommendation(),
+        plan.recommendation(),
         "",
-        f"examples     {document['size']}; harder than {_middle(made)}",
+        f"examples     {document['size']}; harder than {_percentiles(plan)}",
         f"hardest      {hardest}",
         f"steps        {forecast['steps']:.0f}, 90 % interval {forecast['low']:.0f} to {high}",
         f"minutes      {forecast['minutes']:.1f} ({forecast['minutes_low']:.1f} to {late}); retraining takes "
         f"{document['retraining']['minutes']:.1f}",
         f"accuracy     {100 * accuracy['median']:+.1f} points on test data ({100 * accuracy['low']:+.1f} to "
         f"{100 * accuracy['high']:+.1f} in nine of ten calibration runs)",
-        f"done when    {made.criterion.sentence()}; it is {made.now[made.criterion.metric]:.2f} now",
+        f"done when    {plan.criterion.sentence()}; it is {plan.now[plan.criterion.metric]:.2f} now",
         f"bound        {'infinite' if bound['value'] is None else human(bound['value'])} ({bound['status']}), "
-        "group loss of all that left so far and of these",
-        *(f"! {sentence}" for sentence in made.caveats),
+        "group loss of all removed examples and of these",
+        *(f"! {sentence}" for sentence in plan.caveats),
     )
     for line in lines:
         console.out.print(line, soft_wrap=True, markup=False)
 
 
-def _middle(made: Plan) -> str:
-    low, middle, high = (made.percentiles[at] for at in (10, 50, 90))
-    return f"{middle:.0f} % of all at their median, {low:.0f} % to {high:.0f} % for eight in ten of them"
+def _percentiles(plan: Plan) -> str:
+    low, median, high = (plan.percentiles[at] for at in (10, 50, 90))
+    return f"{median:.0f} % of all examples (median), {low:.0f} % to {high:.0f} % for eight in ten of them"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.options import Flag, Json, Paths, SigningKey
 
 app = App(name="purge")
-Flag = Annotated[bool, Parameter(negative="")]
-Several = Parameter(consume_multiple=True, negative="")
 
 
 @app.default
@@ -19,18 +17,18 @@ def purge(
     run: Path,
     /,
     *,
-    look_in: Annotated[list[Path] | None, Several] = None,
-    key: Path | None = None,
+    look_in: Paths = None,
+    key: SigningKey = None,
     yes: Flag = False,
-    json: Flag = False,
+    json: Json = False,
 ) -> None:
-    """Erase what still remembers the examples that left a run: the models before it, with all that is theirs.
+    """Erase remaining artifacts: the earlier models of a run, which still contain the removed examples.
 
-    Lists them; erases only with --yes, and then records it in the run's evidence (signed with --key, if it was). Other
-    models, studies and pages that may hold the examples are listed and left to you. Files are deleted, not overwritten:
-    backups and the disk itself may keep them.
+    Lists all remaining artifacts. With --yes, the earlier models and their files are erased, and this is recorded in
+    the evidence of the run (signed with --key, if it was signed). Other models, studies and pages that may contain the
+    examples are listed and not erased. Files are deleted, not overwritten: backups and the disk itself may keep them.
 
-    Example:
+    For example:
 
     `remanence purge run2 --yes --key key.pem`
 
@@ -39,34 +37,27 @@ def purge(
     run:
         A run made by `remanence forget`.
     look_in:
-        Folders to search; by default the one that RUN lies in, and those that the models before it lie in.
-    key:
-        The key that signed the evidence.
+        Folders to search; by default the parent folders of RUN and of its earlier models.
     yes:
-        Really erase.
-    json:
-        Print the outcome as one JSON document.
+        Erase the files; without it they are only listed.
     """
+    from remanence.requests import list_remaining_artifacts, read_private_key
     from remanence.requests import purge as erase
-    from remanence.requests import read_private_key, survey
     from remanence.training import open_run
 
     if yes:
         done = erase(run, look_in or (), key=None if key is None else read_private_key(key))
-        found, gone = [*done.erased, *done.left], set(done.erased)
+        artifacts, erased = [*done.erased, *done.left], set(done.erased)
     else:
-        found, gone = survey(open_run(run), look_in or ()), set()
+        artifacts, erased = list_remaining_artifacts(open_run(run), look_in or ()), set()
     if json:
-        rows = [
-            {"path": str(each.path), "what": each.what, "ours": each.ours, "erased": each in gone}
-            for each in found
-        ]
-        console.print_json({"run": str(run), "remains": rows})
+        rows = [artifact.document() | {"erased": artifact in erased} for artifact in artifacts]
+        console.print_json({"run": str(run), "remaining_artifacts": rows})
         return
-    for each in found:
-        word = "erased" if each in gone else "would be erased" if each.ours else "left to you"
-        console.out.print(f"{word}: {each.path}: {each.what}", soft_wrap=True, markup=False)
-    if not found:
-        console.out.print("Nothing was found that still remembers.")
-    elif not yes and any(each.ours for each in found):
-        console.out.print("Nothing was erased; add --yes to do it.")
+    for artifact in artifacts:
+        state = "erased" if artifact in erased else "would be erased" if artifact.erasable else "not erased"
+        console.out.print(f"{state}: {artifact.path}: {artifact.description}", soft_wrap=True, markup=False)
+    if not artifacts:
+        console.out.print("No remaining artifacts were found.")
+    elif not yes and any(artifact.erasable for artifact in artifacts):
+        console.out.print("Nothing was erased; add --yes to erase.")

@@ -1,4 +1,4 @@
-"""Options that change a recipe, shared by the commands that train."""
+"""The options of a training recipe."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from remanence.cli.options import LearningRate, Several
+
 if TYPE_CHECKING:
     from remanence.training import Recipe
 
@@ -14,50 +16,51 @@ if TYPE_CHECKING:
 @Parameter(name="*", group="Recipe")
 @dataclass(frozen=True)
 class RecipeOptions:
-    """How to train: a recipe to start from, and what to change in it."""
+    """How to train: a recipe to start from, and changes to it."""
 
     recipe: str = "plain"
-    """Settings to start from: plain, or paper (150 epochs, the paper's schedule); the options below change them."""
+    """Recipe to start from: plain, or paper (150 epochs, the paper's schedule); the options below change it."""
     epochs: int | None = None
-    """Passes over the data."""
-    learning_rate: Annotated[float | None, Parameter(name=["--learning-rate", "--lr"])] = None
-    """At the start."""
+    """Number of passes over the training data."""
+    learning_rate: LearningRate = None
+    """Initial learning rate."""
     batch_size: int | None = None
-    """Examples a step."""
+    """Number of examples per step."""
     momentum: float | None = None
-    """Of SGD."""
+    """SGD momentum."""
     weight_decay: float | None = None
-    """Of SGD."""
+    """SGD weight decay."""
     schedule: Literal["constant", "cosine", "milestones"] | None = None
-    """How the learning rate changes."""
-    milestones: Annotated[tuple[int, ...] | None, Parameter(negative="", consume_multiple=True)] = None
-    """Epochs at which it drops by a factor of ten."""
+    """Learning rate schedule."""
+    milestones: Annotated[tuple[int, ...] | None, Several] = None
+    """Epochs at which the learning rate drops by a factor of ten, with `--schedule milestones`."""
     noise: float | None = None
-    """Standard deviation of Gaussian noise on the mini-batch gradient (SGLD)."""
+    """Standard deviation of the Gaussian noise on the mini-batch gradient (SGLD)."""
     langevin: bool | None = None
-    """Scale the noise as Langevin dynamics do."""
+    """Scale the noise with the learning rate, as Langevin dynamics do."""
     sampling: Literal["shuffled", "poisson"] | None = None
-    """Poisson sampling with a fixed denominator is what a certificate needs."""
+    """How batches are drawn; a certificate needs `poisson`, which divides by a fixed batch size."""
     radius: float | None = None
-    """Project the weights onto a ball."""
+    """Radius of the ball that the weights are projected onto after every step."""
     accumulate: int | None = None
-    """Split each batch to save memory."""
+    """Number of parts that each batch is split into, to save memory."""
     augment: bool | None = None
-    """Random crops and flips."""
+    """Augment images by random crops and flips."""
     precision: Literal["float32", "bfloat16", "float16"] | None = None
-    """Autocast."""
+    """Data type of automatic mixed precision."""
     channels_last: bool | None = None
-    """Memory format of images."""
+    """Use the channels-last memory format for images."""
     compile: bool | None = None
-    """Use torch.compile."""
+    """Compile the model with torch.compile."""
 
+    def make(self) -> Recipe:
+        """The recipe that the options describe."""
+        from remanence.errors import UnknownNameError
+        from remanence.training import RECIPES
 
-def recipe_from(given: RecipeOptions) -> Recipe:
-    """The recipe that the options describe."""
-    from remanence.errors import UnknownNameError
-    from remanence.training import RECIPES
-
-    if given.recipe not in RECIPES:
-        raise UnknownNameError("recipe", given.recipe, RECIPES)
-    changes = {name: value for name, value in vars(given).items() if name != "recipe" and value is not None}
-    return replace(RECIPES[given.recipe], **changes)
+        if self.recipe not in RECIPES:
+            raise UnknownNameError("recipe", self.recipe, RECIPES)
+        changes = {
+            name: value for name, value in vars(self).items() if name != "recipe" and value is not None
+        }
+        return replace(RECIPES[self.recipe], **changes)

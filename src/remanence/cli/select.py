@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from remanence.cli import console
+from remanence.cli.options import DataDir, Force, Json
 
 app = App(name="select")
-Flag = Annotated[bool, Parameter(negative="")]
-How = Literal["bands", "hardest", "easiest", "random", "class", "ids", "user"]
+Rule = Literal["bands", "hardest", "easiest", "random", "class", "ids", "user"]
 
 
 @app.default
@@ -19,7 +19,7 @@ def select(
     source: Path,
     /,
     *,
-    how: How,
+    how: Rule,
     out: Path,
     size: int | None = None,
     score: str | None = None,
@@ -27,21 +27,21 @@ def select(
     sigma: float | None = None,
     seed: int = 0,
     data: str | None = None,
-    data_dir: Path | None = None,
-    class_: Annotated[str | None, Parameter(name="--class")] = None,
+    data_dir: DataDir = None,
+    class_name: Annotated[str | None, Parameter(name="--class")] = None,
     ids: Path | None = None,
     users: Path | None = None,
     user: str | None = None,
     id_column: str = "id",
     user_column: str = "user",
-    force: Flag = False,
-    json: Flag = False,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
-    """Choose who is to be forgotten, and write it down as a small file that other commands read.
+    """Select a forget set and save it to a file.
 
-    `bands` makes five sets of rising difficulty and writes five files, OUT with each band's name added.
+    `bands` selects five sets of increasing difficulty and writes five files: OUT with the name of each band added.
 
-    Example:
+    For example:
 
     `remanence select run --how bands --size 100 --out sets/band.json`
 
@@ -56,66 +56,62 @@ def select(
     source:
         A run folder with a trace, or a table of scores made by `remanence score`.
     how:
-        By score (bands, hardest, easiest), by chance (random), by class, by a list (ids), by person (user).
+        Rule: by score (bands, hardest, easiest), at random (random), by class, by a list (ids), or by person (user).
     out:
-        The file to write, .json.
+        File to write, .json.
     size:
-        How many examples; with class, all of them by default.
+        Number of examples; with `class`, all of them by default.
     score:
-        Which score; the privacy loss by default.
+        Name of the score; the privacy loss by default.
     alpha:
-        Order of the privacy loss, for a run.
+        Rényi order of the privacy loss, if SOURCE is a run.
     sigma:
-        Noise level of the privacy loss, for a run; its own by default.
+        Noise level of the privacy loss, if SOURCE is a run; the run's own by default.
     seed:
-        Of what is drawn at random.
+        Random seed of the selection.
     data:
-        With class: the data set that the run was trained on, a name or a path.
-    data_dir:
-        Folder of the named data sets.
-    class_:
-        With class: its name.
+        With `class`: the data set that the run was trained on, a name or a path.
+    class_name:
+        With `class`: the name of the class.
     ids:
-        With ids: a .csv, .parquet or .json file, or text with one id a line.
+        With `ids`: a .csv, .parquet or .json file, or text with one id per line.
     users:
-        With user: a .csv or .parquet table that says whose each example is.
+        With `user`: a .csv or .parquet table with the person of each example.
     user:
-        With user: the person.
+        With `user`: the person.
     id_column:
         Column of the ids in --ids and --users.
     user_column:
         Column of the persons in --users.
-    force:
-        Replace files that exist.
-    json:
-        Print one JSON document.
     """
-    from remanence.data import load_dataset
-    from remanence.errors import InputError
-    from remanence.forgetting import choose, write_forget_sets
-    from remanence.scores import scores_from
+    from remanence.forgetting import select_forget_sets, write_forget_sets
 
-    scores, digest = scores_from(source, score, alpha=alpha, sigma=sigma)
-    if how == "class" and data is None:
-        raise InputError("--how class needs --data, the data set that the run was trained on.")
-    sets = choose(
+    sets, digest = select_forget_sets(
+        source,
         how,
-        scores,
+        score=score,
+        alpha=alpha,
+        sigma=sigma,
+        data=data,
+        data_dir=data_dir,
         size=size,
         seed=seed,
-        examples=load_dataset(data, data_dir)[0] if how == "class" and data is not None else None,
-        digest=digest,
-        class_name=class_,
+        class_name=class_name,
         ids=ids,
         users=users,
         user=user,
         id_column=id_column,
         user_column=user_column,
     )
-    files = write_forget_sets(out, sets, data=digest, overwrite=force)
+    files = write_forget_sets(out, sets, data=digest, force=force)
     rows = [
-        {"name": each.name, "size": len(each.ids), "provenance": each.provenance, "file": str(file)}
-        for each, file in zip(sets, files, strict=True)
+        {
+            "name": forget_set.name,
+            "size": len(forget_set.ids),
+            "provenance": forget_set.provenance,
+            "file": str(file),
+        }
+        for forget_set, file in zip(sets, files, strict=True)
     ]
     if json:
         console.print_json({"source": str(source), "how": how, "forget_sets": rows})

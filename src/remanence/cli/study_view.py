@@ -1,4 +1,4 @@
-"""How a study's progress and plan look on a terminal."""
+"""Progress, plan and tables of a study on a terminal."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from rich.live import Live
 from rich.table import Table
 
 from remanence.cli import console
-from remanence.study.scheduler import Watcher
+from remanence.stages import Watcher
 
 if TYPE_CHECKING:
-    from remanence.study.running import Planned, Ran
-    from remanence.study.stages import Stage
-    from remanence.study.store import Store
-    from remanence.study.worker import Outcome
+    from remanence.stages import Stage
+    from remanence.stages.worker import StageOutcome
 
 
 class LiveStages(Watcher):
-    """A table of stages by kind, with the time left; on a terminal only."""
+    """A live table of stages by kind, with the time left; shown on a terminal only."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -39,37 +37,37 @@ class LiveStages(Watcher):
         self._live.stop()
 
     def begin(self, reused: Sequence[Stage], todo: Sequence[Stage]) -> None:
-        """Count what is there and what is to be done."""
+        """Count the finished stages and those to compute."""
         for state, stages in (("reused", reused), ("waiting", todo)):
             for stage in stages:
                 self._move(stage, None, state)
         for stage in todo:
-            self._cost_left[stage.kind.name] = self._cost_left.get(stage.kind.name, 0.0) + stage.cost
+            self._cost_left[stage.kind] = self._cost_left.get(stage.kind, 0.0) + stage.cost
 
     def started(self, stage: Stage) -> None:
-        """One more under way."""
+        """Count one more running stage."""
         self._move(stage, "waiting", "running")
 
-    def ended(self, stage: Stage, outcome: Outcome, *, again: bool) -> None:
-        """One less."""
+    def ended(self, stage: Stage, outcome: StageOutcome, *, again: bool) -> None:
+        """Count one running stage less."""
         done = outcome.ending == "done"
         self._move(stage, "running", "waiting" if again else "done" if done else "failed")
         if again:
             return
-        kind = stage.kind.name
+        kind = stage.kind
         self._cost_left[kind] -= stage.cost
         if done:
             seconds, cost = self._spent.get(kind, (0.0, 0.0))
             self._spent[kind] = seconds + outcome.seconds, cost + stage.cost
 
     def beat(self) -> None:
-        """Draw it anew."""
+        """Draw the table again."""
         if self._live.is_started:
             self._live.update(self._table(), refresh=True)
 
     def seconds_left(self) -> float | None:
-        """Work left over workers, at the pace seen so far; none before anything has ended."""
-        known = [each for each in self._spent.values() if each[1] > 0]
+        """The work left, at the speed so far, divided by the workers; None before a stage has ended."""
+        known = [(seconds, cost) for seconds, cost in self._spent.values() if cost > 0]
         if not known:
             return None
         usual = sum(seconds for seconds, _ in known) / sum(cost for _, cost in known)
@@ -80,7 +78,7 @@ class LiveStages(Watcher):
         return left / self._workers
 
     def _move(self, stage: Stage, before: str | None, after: str) -> None:
-        counts = self._counts.setdefault(stage.kind.name, {})
+        counts = self._counts.setdefault(stage.kind, {})
         if before is not None:
             counts[before] -= 1
         counts[after] = counts.get(after, 0) + 1
@@ -94,88 +92,42 @@ class LiveStages(Watcher):
         for name in ("stage", *columns):
             table.add_column(name, justify="left" if name == "stage" else "right")
         for kind, counts in self._counts.items():
-            table.add_row(kind, *(str(counts.get(each, 0) or "") for each in columns))
+            table.add_row(kind, *(str(counts.get(state, 0) or "") for state in columns))
         return table
 
 
 def duration(seconds: float) -> str:
-    """1 h 05 min, 3 min 20 s, 12 s."""
+    """Format seconds: 1 h 05 min, 3 min 20 s, 12 s."""
     whole = round(seconds)
     if whole >= 3600:
         return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
     return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"
 
 
-def tally_document(ran: Ran) -> dict[str, Any]:
-    """The counts of a run as JSON values."""
-    tally = ran.tally
-    return {
-        "computed": tally.computed,
-        "reused": tally.reused,
-        "failed": len(tally.failures),
-        "blocked": tally.blocked,
-        "seconds": round(ran.seconds, 1),
-        "seconds_by_stage": {kind: round(each, 1) for kind, each in sorted(tally.seconds.items())},
-        "failures": [
-            {"stage": each.stage.key, "why": each.sentence, "log": each.log} for each in tally.failures
-        ],
-    }
-
-
-def plan_document(planned: Sequence[Planned], store: Store, workers: int) -> dict[str, Any]:
-    """What is there, what is to be done, and what it will take."""
-    from remanence.study.forecast import estimate
-
-    there, todo = store.survey([each.goal for each in planned])
-    expected = estimate(todo, workers)
-    done = {stage.key for stage in there}
-    return {
-        "studies": [each.study.name for each in planned],
-        "workers": workers,
-        "reused": len(there),
-        "to_compute": len(todo),
-        "core_seconds": round(expected.work, 1),
-        "wall_seconds": round(expected.wall, 1),
-        "stages": [
-            {
-                "key": stage.key,
-                "kind": stage.kind.name,
-                "title": stage.title,
-                "done": stage.key in done,
-                "seconds": round(expected.seconds.get(stage.key, 0.0), 1),
-                "needs": [need.key for need in stage.needs],
-            }
-            for stage in [*there, *todo]
-        ],
-    }
-
-
 def print_plan(document: dict[str, Any]) -> None:
-    """The graph by kind of stage, inputs before what uses them, with its cost."""
-    kind_of = {each["key"]: each["kind"] for each in document["stages"]}
+    """Print the stages by kind, inputs before the stages that use them, with their cost."""
+    kind_of = {stage["key"]: stage["kind"] for stage in document["stages"]}
     table = Table(box=None, padding=(0, 2))
     for name in ("stage", "needs", "done", "to do", "core time"):
         table.add_column(name, justify="left" if name in ("stage", "needs") else "right")
     for kind in dict.fromkeys(kind_of.values()):
-        here = [each for each in document["stages"] if each["kind"] == kind]
-        needs = dict.fromkeys(kind_of[need] for each in here for need in each["needs"])
-        done = sum(each["done"] for each in here)
-        seconds = sum(each["seconds"] for each in here)
-        table.add_row(kind, ", ".join(needs), str(done), str(len(here) - done), duration(seconds))
+        stages = [stage for stage in document["stages"] if stage["kind"] == kind]
+        needs = dict.fromkeys(kind_of[need] for stage in stages for need in stage["needs"])
+        done = sum(stage["done"] for stage in stages)
+        seconds = sum(stage["seconds"] for stage in stages)
+        table.add_row(kind, ", ".join(needs), str(done), str(len(stages) - done), duration(seconds))
     console.out.print(table)
     console.out.print(
         f"About {duration(document['wall_seconds'])} with {document['workers']} workers "
-        f"({duration(document['core_seconds'])} of work), from a few timed steps on this machine.",
+        f"({duration(document['core_seconds'])} of computing time), estimated from a few steps on this machine.",
         soft_wrap=True,
     )
 
 
 def print_tables(tables: Mapping[str, Any]) -> None:
-    """A result's tables."""
-    for title, each in tables.items():
-        table = Table(title=title, box=None, padding=(0, 2), title_justify="left")
-        for name in each["header"]:
-            table.add_column(name)
-        for row in each["rows"]:
+    """Print the tables of a result."""
+    for title, content in tables.items():
+        table = Table(*content["header"], title=title, box=None, padding=(0, 2), title_justify="left")
+        for row in content["rows"]:
             table.add_row(*row)
         console.out.print(table)

@@ -2,49 +2,58 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
-from remanence.cli.recipes import RecipeOptions, recipe_from
+from remanence.cli.options import (
+    CheckpointEvery,
+    Data,
+    DataDir,
+    Flag,
+    Json,
+    Model,
+    ModelOptions,
+    Resume,
+    Sigma,
+)
+from remanence.cli.recipes import RecipeOptions
 
 app = App(name="train")
-Flag = Annotated[bool, Parameter(negative="")]
-_PLAIN = RecipeOptions()
+_RECIPE = RecipeOptions()
 
 
 @app.default
 def train(
     *,
-    data: str,
+    data: Data,
     out: Path,
-    model: str = "resnet18",
-    data_dir: Path | None = None,
+    model: Model = "resnet18",
+    data_dir: DataDir = None,
     width: int | None = None,
-    option: Annotated[list[str] | None, Parameter(negative="")] = None,
-    recipe: RecipeOptions = _PLAIN,
+    options: ModelOptions = None,
+    recipe: RecipeOptions = _RECIPE,
     seed: int = 0,
     record: int = 35,
     placement: Literal["even", "log", "adaptive"] = "adaptive",
-    sigma: float = 0.1,
-    checkpoint_every: int = 0,
+    sigma: Sigma = 0.1,
+    checkpoint_every: CheckpointEvery = 0,
     keep_checkpoints: Flag = False,
     without: Path | None = None,
     poison: Path | None = None,
     poison_variance: float = 0.062,
-    resume: Flag = False,
-    json: Flag = False,
+    resume: Resume = False,
+    json: Json = False,
 ) -> None:
-    """Train a model and record what each example leaves behind.
+    """Train a model and record the gradient norm of each example.
 
-    Writes a run folder: settings, weights, test accuracy after each epoch, and the trace that scores are
-    computed from. Killed at any moment, `--resume` goes on and ends with the same bits. Under torchrun the processes
-    share the work.
+    Writes a run folder: settings, weights, test accuracy after each epoch, and the trace that scores are computed from.
+    If the run is interrupted, `--resume` continues from the last checkpoint and ends with the same bits. Under torchrun
+    the processes share the work.
 
-    Example:
+    For example:
 
     `remanence train --data digits --model resnet18 --width 8 --epochs 3 --record 12 --out run`
 
@@ -52,52 +61,35 @@ def train(
 
     Parameters
     ----------
-    data:
-        A data set's name (digits, fashion-mnist, cifar10, svhn) or the path of one.
     out:
-        The run folder; new or empty, or with --resume an unfinished one.
-    model:
-        A model's name, or your own as package.module:function.
-    data_dir:
-        Where data sets lie.
+        Folder of the run; new or empty, or an unfinished run with --resume.
     width:
-        Width of the model, where it has one.
-    option:
-        Another option of the model, name=value (norm=group, depth=6); may be given several times.
+        Width of the model, if it has one.
     seed:
-        Of everything random.
+        Random seed for the initialization, the batch order, the augmentation and the noise.
     record:
-        Checkpoints of the trace, at most so many when adaptive; 0 for none.
+        Number of checkpoints in the trace, the largest number with `adaptive`; 0 for no trace.
     placement:
-        Where they fall: adaptive looks when something has changed, even is the paper's, log is dense early.
-    sigma:
-        Noise to assume in the accounting when none is added.
-    checkpoint_every:
-        Steps between checkpoints of the run's state; an epoch when 0.
+        When to record: `adaptive` records when something has changed, `even` is the paper's, `log` is dense early.
     keep_checkpoints:
-        Keep them all.
+        Keep all checkpoints of the run's state, not only the last.
     without:
         A forget set to leave out of training: the run is then an oracle for it.
     poison:
-        A set whose inputs get Gaussian noise that is kept with the run, so that `gus` can look for it later.
+        A forget set whose inputs get Gaussian noise; the noise is kept with the run, so that the metric `gus` can
+        look for it.
     poison_variance:
         Variance of that noise, on the scale of the inputs as the network sees them.
-    resume:
-        Go on with an unfinished run, or start when there is none.
-    json:
-        Print the outcome as one JSON document.
     """
     from remanence.models import parse_options
-    from remanence.training import joined
-    from remanence.training.run import RunSettings, train_run
+    from remanence.training import RunSettings, joined, train_run
 
-    options = parse_options(option or ()) | ({} if width is None else {"width": width})
     settings = RunSettings(
         data=data,
         model=model,
-        recipe=recipe_from(recipe),
+        recipe=recipe.make(),
         seed=seed,
-        model_options=options,
+        model_options=parse_options(options or ()) | ({} if width is None else {"width": width}),
         data_dir=None if data_dir is None else str(data_dir),
         record=record,
         placement=placement,
@@ -108,15 +100,8 @@ def train(
         poison=_ids(poison),
         poison_variance=poison_variance,
     )
-    with joined() as ranks, console.progress_bar(show=ranks.first) as bar:
-        task = bar.add_task("Training", total=None)
-        run = train_run(
-            settings,
-            out,
-            resume=resume,
-            ranks=ranks,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with joined() as ranks, console.progress("Training", show=ranks.first) as progress:
+        run = train_run(settings, out, resume=resume, ranks=ranks, progress=progress)
         if not ranks.first:
             return
     accuracy = run.rows("measurements")[-1]["value"]
@@ -125,7 +110,7 @@ def train(
             {"run": str(out), "test_accuracy": accuracy, "digest": run.digest(), "files": run.files()}
         )
     else:
-        console.out.print(f"Trained: test accuracy {accuracy:.1%}. The run is in {os.fspath(out)}.")
+        console.out.print(f"Trained: test accuracy {accuracy:.1%}. The run is in {out}.", soft_wrap=True)
 
 
 def _ids(path: Path | None) -> tuple[int | str, ...]:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.options import (
+    CheckpointEvery,
+    Json,
+    LearningRate,
+    MethodOptions,
+    Names,
+    Resume,
+    Sample,
+    Tuned,
+)
 
 if TYPE_CHECKING:
     from remanence.training import Run
 
 app = App(name="unlearn")
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 @app.default
@@ -25,29 +33,30 @@ def unlearn(
     forget: Path,
     out: Path,
     method: str | None = None,
-    tuned: Path | None = None,
-    option: Annotated[list[str] | None, Parameter(negative="")] = None,
-    learning_rate: Annotated[float | None, Parameter(name=["--learning-rate", "--lr"])] = None,
+    tuned: Tuned = None,
+    options: MethodOptions = None,
+    learning_rate: LearningRate = None,
     epochs: int | None = None,
     steps: int | None = None,
-    metrics: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    metrics: Names = None,
     every: int | None = None,
-    sample: int | None = None,
+    sample: Sample = None,
     seed: int = 0,
-    checkpoint_every: int = 0,
-    resume: Flag = False,
-    json: Flag = False,
+    checkpoint_every: CheckpointEvery = 0,
+    resume: Resume = False,
+    json: Json = False,
 ) -> None:
-    """Unlearn a forget set from a run, and measure as it goes.
+    """Unlearn a forget set from a run, and measure on the way.
 
-    Writes a run folder of the same kind: the new weights, what was forgotten and how, and the measurements over the
-    steps. Killed at any moment, `--resume` goes on and ends with the same bits. Under torchrun the processes share the
-    work. `--method retrain` trains an oracle, as `remanence train --without` does.
+    Writes a run folder of the same kind: the new weights, the forget set and the method, and the measurements over the
+    steps. If the run is interrupted, `--resume` continues from the last checkpoint and ends with the same bits. Under
+    torchrun the processes share the work. `--method retrain` trains an oracle, as `remanence train --without` does.
 
     Methods: retrain, finetune, noisy_finetune, l1_sparse, gradient_ascent, neggrad_plus, random_label, scrub, salun.
-    What is not said of a method is as its paper has it, or as the run was trained (batch size, momentum, weight decay).
+    By default the hyperparameters of a method are those of its paper, or those that the run was trained with (batch
+    size, momentum, weight decay).
 
-    Example:
+    For example:
 
     `remanence unlearn run --forget hardest.json --method finetune --lr 0.1 --epochs 10 --out forgotten`
 
@@ -60,58 +69,38 @@ def unlearn(
     run:
         A run made by `remanence train`, or by this command.
     forget:
-        A forget set made by `remanence select`.
+        The forget set, made by `remanence select`.
     out:
-        The new run's folder; new or empty, or with --resume an unfinished one.
+        Folder of the new run; new or empty, or an unfinished run with --resume.
     method:
-        How to unlearn.
-    tuned:
-        Method and options that `remanence tune` chose; what is given beside it wins.
-    option:
-        A hyperparameter of the method, name=value (coefficient=1e-4, batch_size=64); may be given several times.
+        Name of the unlearning method.
     learning_rate:
-        Of the unlearning, at the start.
+        Initial learning rate of the unlearning.
     epochs:
-        Passes over the data; the method's own by default.
+        Number of passes over the data; the method's own by default.
     steps:
-        Stop after so many steps.
+        Stop after this many steps.
     metrics:
-        What to measure; ua, ra, test and mia by default.
+        Metrics to measure; ua, ra, test and mia by default.
     every:
-        Steps between measurements; by default densely at first and then sparsely, at no more than training costs.
-    sample:
-        Measure on at most so many retain and test examples.
+        Steps between measurements; by default dense at first, then sparse, at no more than the cost of training.
     seed:
-        Of everything random.
-    checkpoint_every:
-        Steps between checkpoints of the state; an epoch when 0.
-    resume:
-        Go on with an unfinished run, or start when there is none.
-    json:
-        Print the outcome as one JSON document.
+        Random seed of the unlearning.
     """
-    from remanence.errors import InputError
+    from remanence.experiments import DEFAULT_METRICS, UnlearnSettings, tuned_method, unlearn_run
     from remanence.forgetting import read_forget_set_for
     from remanence.models import parse_options
     from remanence.training import joined, open_run
-    from remanence.trials import DEFAULT_METRICS, UnlearnSettings, read_choice, unlearn_run
-    from remanence.unlearning import full_names
 
-    if method is None and tuned is None:
-        raise InputError("Say how to unlearn: give --method, or --tuned with a choice of `remanence tune`.")
-    chosen = None if tuned is None else read_choice(tuned)
-    if chosen is not None and method not in (None, chosen.method):
-        raise InputError(
-            f"{tuned} was tuned for {chosen.method}; --method {method} needs a choice of its own."
-        )
-    said = {"learning_rate": learning_rate, "epochs": epochs}
-    options = dict(chosen.options) if chosen is not None else {}
-    options |= full_names(parse_options(option or ())) | {
-        key: value for key, value in said.items() if value is not None
-    }
+    given = {"learning_rate": learning_rate, "epochs": epochs}
+    name, hyperparameters = tuned_method(
+        method,
+        parse_options(options or ()) | {key: value for key, value in given.items() if value is not None},
+        tuned,
+    )
     settings = UnlearnSettings(
-        method=method or (chosen.method if chosen is not None else ""),
-        options=options,
+        method=name,
+        options=hyperparameters,
         steps=steps,
         seed=seed,
         metrics=tuple(metrics) if metrics else DEFAULT_METRICS,
@@ -120,36 +109,31 @@ def unlearn(
         checkpoint_every=checkpoint_every,
     )
     opened = open_run(run)
-    with joined() as ranks, console.progress_bar(show=ranks.first) as bar:
-        task = bar.add_task("Unlearning", total=None)
-        made = unlearn_run(
-            opened,
-            read_forget_set_for(forget, opened),
-            settings,
-            out,
-            resume=resume,
-            ranks=ranks,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+    with joined() as ranks, console.progress("Unlearning", show=ranks.first) as progress:
+        forget_set = read_forget_set_for(forget, opened)
+        unlearned = unlearn_run(
+            opened, forget_set, settings, out, resume=resume, ranks=ranks, progress=progress
         )
         if not ranks.first:
             return
-    _tell(made, out, settings.method, json=json)
+    _print(unlearned, out, name, json=json)
 
 
-def _tell(made: Run, out: Path, method: str, *, json: bool) -> None:
-    rows = made.folder.rows("measurements")
+def _print(unlearned: Run, out: Path, method: str, *, json: bool) -> None:
+    rows = unlearned.folder.rows("measurements")
     steps = rows[-1]["step"] if rows else 0
-    last = {row["metric"]: row["value"] for row in rows if row["step"] == steps}
+    first, last = (
+        {row["metric"]: row["value"] for row in rows if row["step"] == step} for step in (0, steps)
+    )
     if json:
-        document: dict[str, Any] = {"run": str(out), "method": method, "steps": steps, "measured": last}
-        console.print_json(document | {"digest": made.folder.digest(), "files": made.folder.files()})
+        folder = unlearned.folder
+        document = {"run": str(out), "method": method, "steps": steps, "measured": last}
+        console.print_json(document | {"digest": folder.digest(), "files": folder.files()})
         return
-    first = {row["metric"]: row["value"] for row in rows if row["step"] == 0}
     figures = ", ".join(
         f"{name} {first[name]:.3f} → {value:.3f}" if name in first else f"{name} {value:.3f}"
         for name, value in last.items()
     )
     console.out.print(
-        f"Unlearned with {method} in {steps} steps: {figures}. The run is in {os.fspath(out)}.",
-        soft_wrap=True,
+        f"Unlearned with {method} in {steps} steps: {figures}. The run is in {out}.", soft_wrap=True
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.options import IdColumn, Json
 
 app = App(name="verify")
-Flag = Annotated[bool, Parameter(negative="")]
 
 
 @app.default
@@ -21,14 +20,14 @@ def verify(
     run: Path | None = None,
     public_key: Path | None = None,
     ids: Path | None = None,
-    column: str = "id",
-    json: Flag = False,
+    column: IdColumn = "id",
+    json: Json = False,
 ) -> None:
-    """Check evidence: its signature, its digest, and that the model is the one it is about.
+    """Verify evidence: its signature, its digest, and the files of the model.
 
-    Fails (exit code 1) if one byte of the evidence or of the model has changed.
+    Fails with exit code 1 if a byte of the evidence or of the model has changed.
 
-    Example:
+    For example:
 
     `remanence verify run2/evidence.json --public-key key.pub`
 
@@ -37,15 +36,11 @@ def verify(
     evidence:
         An evidence.json made by `remanence forget`.
     run:
-        The folder of the model; where the evidence lies by default.
+        The folder of the model; the folder of the evidence by default.
     public_key:
         Ed25519 public key (PEM or OpenSSH) that must have signed it.
     ids:
-        A file of ids that must be exactly those of the request.
-    column:
-        Column of the ids.
-    json:
-        Print the outcome as one JSON document.
+        A file with ids that must be exactly those of the request.
     """
     from remanence.errors import RemanenceError
     from remanence.forgetting import ids_from_file
@@ -53,12 +48,12 @@ def verify(
     from remanence.requests.signing import fingerprint
     from remanence.training import open_run
 
-    asked = None
+    expected_ids = None
     if ids is not None:
         known = open_run(evidence.parent if run is None else run).clean[0].ids
-        asked = ids_from_file(ids, known, column=column).ids.tolist()
+        expected_ids = ids_from_file(ids, known, column=column).ids.tolist()
     key = None if public_key is None else read_public_key(public_key)
-    checks = verify_evidence(evidence, run=run, public_key=key, ids=asked)
+    checks = verify_evidence(evidence, run=run, public_key=key, ids=expected_ids)
     failed = [check for check in checks if not check.holds]
     signature = read_evidence(evidence)["signature"]
     if json:
@@ -73,10 +68,12 @@ def verify(
         for check in checks:
             console.out.print(f"{'✓' if check.holds else '✗'} {check.what}", soft_wrap=True, markup=False)
         if signature is None:
-            console.note("The evidence is not signed: whoever can write these files could have written it.")
+            console.note("The evidence is not signed: anyone who can write these files could have made it.")
         elif key is None and not failed:
             console.note(
-                f"Signed with the key {fingerprint(signature['public_key'])}; --public-key checks whose that is."
+                f"Signed with the key {fingerprint(signature['public_key'])}; --public-key verifies whose key it is."
             )
     if failed:
-        raise RemanenceError(f"{evidence} does not hold: it is not true that {failed[0].what}.")
+        raise RemanenceError(
+            f"{evidence} is not valid. Expected that {failed[0].what}; this is not the case."
+        )

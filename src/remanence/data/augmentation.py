@@ -1,4 +1,4 @@
-"""Random crop and flip, drawn for each example and epoch by itself."""
+"""Random crop and flip, drawn separately for each example and epoch."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from torch import Tensor
 from remanence.errors import InputError
 from remanence.types import Ids
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_INCREMENT = np.uint64(0x9E3779B97F4A7C15)
+_FACTOR_1, _FACTOR_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def augment(
     inputs: Tensor, ids: Ids, epoch: int, seed: int, *, padding: int = 4, flip: bool = True
 ) -> Tensor:
-    """Each picture shifted by up to `padding` pixels (zeros come in) and, every other time, mirrored.
+    """Shift each image by up to `padding` pixels, padded with zeros, and flip half of them horizontally.
 
-    What happens to an example depends on its id, the epoch and the seed alone, not on the batch it is in.
+    The result for an example depends only on its id, the epoch and the seed, not on the batch it is in.
 
     Args:
-        inputs: pictures [n, channels, height, width].
-        ids: their ids.
-        epoch: which pass over the data.
-        seed: of the run.
-        padding: the largest shift; 0 for none.
-        flip: mirror left and right half of the time.
+        inputs: images [n, channels, height, width].
+        ids: ids of the images.
+        epoch: number of the pass over the data.
+        seed: random seed of the run.
+        padding: the largest shift in pixels; 0 for none.
+        flip: flip an image with probability 1/2.
     """
     if inputs.ndim != 4 or len(inputs) != len(ids):
         raise InputError(
-            f"Augmentation needs pictures [n, channels, height, width] with {len(ids)} ids; "
+            f"Augmentation needs images [n, channels, height, width] with {len(ids)} ids; "
             f"got shape {tuple(inputs.shape)}."
         )
     if padding < 0:
@@ -45,31 +45,31 @@ def augment(
     down, right = ((draws >> np.uint64(shift)) % span for shift in (1, 32))
     columns = np.tile(np.arange(width), (n, 1))
     if flip:
-        mirrored = (draws & np.uint64(1)).astype(bool)
-        columns[mirrored] = columns[mirrored, ::-1]
+        flipped = (draws & np.uint64(1)).astype(bool)
+        columns[flipped] = columns[flipped, ::-1]
     rows = np.arange(height) + down.astype(np.int64)[:, None]
     columns += right.astype(np.int64)[:, None]
-    where = rows[:, :, None] * (width + 2 * padding) + columns[:, None, :]
-    index = torch.from_numpy(where.reshape(n, 1, height * width)).to(inputs.device)
+    pixels = rows[:, :, None] * (width + 2 * padding) + columns[:, None, :]
+    index = torch.from_numpy(pixels.reshape(n, 1, height * width)).to(inputs.device)
     padded = F.pad(inputs, (padding, padding, padding, padding)).flatten(2)
     return padded.gather(2, index.expand(n, channels, height * width)).view(inputs.shape)
 
 
 def _draws(ids: Ids, epoch: int, seed: int) -> NDArray[np.uint64]:
-    """64 well-mixed bits for each id (SplitMix64 of seed, epoch and id, in turn)."""
+    """64 random bits per id: SplitMix64 of seed, epoch and id, in turn."""
     if ids.dtype.kind == "U":
-        digests = (hashlib.blake2b(each.encode(), digest_size=8).digest() for each in ids.tolist())
+        digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in ids.tolist())
         keys = np.fromiter((int.from_bytes(digest) for digest in digests), np.uint64, len(ids))
     else:
         keys = ids.astype(np.int64).view(np.uint64)
-    state = _mixed(np.array([seed % 2**64], np.uint64))
-    state = _mixed(state ^ np.array([epoch % 2**64], np.uint64))
-    return _mixed(state ^ keys)
+    state = _mix(np.array([seed % 2**64], np.uint64))
+    state = _mix(state ^ np.array([epoch % 2**64], np.uint64))
+    return _mix(state ^ keys)
 
 
-def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's output function; products wrap around."""
-    bits = bits + _GOLDEN
-    bits = (bits ^ (bits >> np.uint64(30))) * _FIRST
-    bits = (bits ^ (bits >> np.uint64(27))) * _SECOND
+def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The output function of SplitMix64; products wrap around."""
+    bits = bits + _INCREMENT
+    bits = (bits ^ (bits >> np.uint64(30))) * _FACTOR_1
+    bits = (bits ^ (bits >> np.uint64(27))) * _FACTOR_2
     return bits ^ (bits >> np.uint64(31))

@@ -1,4 +1,4 @@
-"""A small table from CSV, Parquet or JSON, where every complaint says which line."""
+"""Read a small table from CSV, Parquet or JSON; every error names the line or row."""
 
 from __future__ import annotations
 
@@ -17,93 +17,93 @@ from remanence.errors import DataError
 from remanence.types import Ids
 
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
-"""A whole number as a program prints it: 007 and 1e3 are text."""
+"""A whole number in its usual form; 007 and 1e3 are text."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns by name, and where each row stands in the file.
+    """The columns of a table by name.
 
     Args:
         path: the file.
-        values: each column as a list, text from CSV, Python values from Parquet and JSON.
-        lines: the place of each row in the file.
-        place: what a place is called: `line` or `row`.
+        values: the values of each column: text from CSV, Python values from Parquet and JSON.
+        lines: line or row number of each row in the file.
+        unit: what `lines` counts: `line` or `row`.
     """
 
     path: Path
     values: dict[str, list[Any]]
     lines: Sequence[int]
-    place: str
+    unit: str
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def at(self, row: int) -> str:
-        """Where a row stands, for a message."""
-        return f"{self.path}, {self.place} {self.lines[row]}"
+        """File and line of a row, for error messages."""
+        return f"{self.path}, {self.unit} {self.lines[row]}"
 
     def column(self, name: str) -> list[Any]:
-        """A column's values; an unknown one is refused with those there are."""
+        """The values of a column."""
         if name not in self.values:
             raise DataError(f"{self.path} has no column {name!r}; it has {', '.join(self.values)}.")
         return self.values[name]
 
     def numbers(self, name: str, *, finite: bool = True, missing: float | None = None) -> NDArray[np.float64]:
-        """A column of numbers; what is none is refused with its line.
+        """A column as float64; anything that is not a number is an error.
 
         Args:
-            name: the column.
-            finite: refuse infinite ones.
-            missing: what an absent value (JSON's null) stands for; refused by default.
+            name: name of the column.
+            finite: refuse infinite values.
+            missing: replacement for missing values (null in JSON); refused by default.
         """
         values = [missing if value is None else value for value in self.column(name)]
         try:
-            found = np.asarray(values).astype(np.float64)
+            numbers = np.asarray(values).astype(np.float64)
         except (ValueError, TypeError):
             row = next(i for i, value in enumerate(values) if not _is_number(value))
             raise DataError(f"{self.at(row)}: {name!r} must be a number; got {values[row]!r}.") from None
-        bad = ~np.isfinite(found) if finite else np.isnan(found)
+        bad = ~np.isfinite(numbers) if finite else np.isnan(numbers)
         if bad.any():
             row = int(np.argmax(bad))
             raise DataError(f"{self.at(row)}: {name!r} must be a finite number; got {values[row]!r}.")
-        return found
+        return numbers
 
     def names(self, name: str) -> list[str]:
-        """A column of words or whole numbers, as text; an empty one is refused with its line."""
-        found = []
+        """A column of words or whole numbers as text; an empty value is an error."""
+        texts = []
         for row, value in enumerate(self.column(name)):
             whole = isinstance(value, float) and value.is_integer()
             text = str(int(value)) if whole else "" if value is None else str(value).strip()
             if not text or isinstance(value, bool) or (isinstance(value, float) and not whole):
                 raise DataError(f"{self.at(row)}: {name!r} must be a word or a whole number; got {value!r}.")
-            found.append(text)
-        return found
+            texts.append(text)
+        return texts
 
     def ids(self, name: str) -> Ids:
-        """A column of unique ids: int64 where all are whole numbers, text otherwise."""
+        """A column of unique ids: int64 if all are whole numbers, text otherwise."""
         texts = self.names(name)
         first: dict[str, int] = {}
         for row, text in enumerate(texts):
             if first.setdefault(text, row) != row:
                 raise DataError(
-                    f"{self.at(row)}: ids must be unique; {text!r} was already in {self.place} "
+                    f"{self.at(row)}: ids must be unique; {text!r} was already in {self.unit} "
                     f"{self.lines[first[text]]}."
                 )
-        # CSV knows no types; where a table does, text stays text even if it looks like numbers
-        typed_text = self.place == "row" and any(isinstance(value, str) for value in self.column(name))
+        # CSV has no types; in Parquet and JSON, text stays text even if it looks like numbers
+        typed_text = self.unit == "row" and any(isinstance(value, str) for value in self.column(name))
         return np.array(texts, dtype=np.str_) if typed_text else as_id_array(texts)
 
 
 def as_id_array(texts: Sequence[str]) -> Ids:
-    """Ids as int64 where every one of them is a whole number, as text otherwise."""
+    """Ids as int64 if all of them are whole numbers, as text otherwise."""
     if all(_WHOLE.fullmatch(text) for text in texts):
         return np.array([int(text) for text in texts], dtype=np.int64)
     return np.array(texts, dtype=np.str_)
 
 
 def read_columns(path: Path) -> Columns:
-    """The table in a .csv, .parquet or .json file (JSON: a list of objects, one a row)."""
+    """Read a .csv, .parquet or .json file (JSON: a list of objects, one per row)."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise DataError(f"{path} must end in one of {', '.join(READERS)}.")
@@ -116,7 +116,7 @@ def read_columns(path: Path) -> Columns:
 
 
 def read_text(path: Path) -> str:
-    """A text file in UTF-8."""
+    """Read a text file in UTF-8."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -134,7 +134,7 @@ def _read_csv(path: Path) -> Columns:
                 lines.append(reader.line_num)
                 if len(row) != len(header):
                     raise DataError(
-                        f"{path}, line {reader.line_num}: must have {len(header)} fields as the header has; "
+                        f"{path}, line {reader.line_num}: must have {len(header)} fields like the header; "
                         f"got {len(row)}."
                     )
     except csv.Error as error:
@@ -156,7 +156,7 @@ def _read_parquet(path: Path) -> Columns:
     try:
         table = parquet.read_table(path)
     except (arrow.ArrowException, OSError) as error:
-        raise DataError(f"{path} is damaged or no Parquet file ({type(error).__name__}).") from None
+        raise DataError(f"{path} is damaged or not a Parquet file ({type(error).__name__}).") from None
     values = {name: table.column(name).to_pylist() for name in table.column_names}
     return Columns(path, values, range(table.num_rows), "row")
 
@@ -164,7 +164,7 @@ def _read_parquet(path: Path) -> Columns:
 def _read_json(path: Path) -> Columns:
     rows = read_json(path)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise DataError(f"{path} must hold a list of objects, one a row.")
+        raise DataError(f"{path} must hold a list of objects, one per row.")
     names = list(rows[0]) if rows else []
     for i, row in enumerate(rows):
         if list(row) != names:
@@ -173,7 +173,7 @@ def _read_json(path: Path) -> Columns:
 
 
 def read_json(path: Path) -> Any:
-    """A JSON document; a malformed one is refused with its line."""
+    """Read a JSON document."""
     try:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""Scikit-learn's digits: 1,797 real handwritten digits, 8×8 pixels; ships with the library, needs no network."""
+"""The digits of scikit-learn: 1,797 handwritten digits of 8×8 pixels, which need no download."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ _SPLIT_SEED = 0
 
 
 def digits(n_test: int = 500) -> tuple[Examples, Examples]:
-    """Training and test examples; an id is the position in scikit-learn's order.
+    """Training and test examples; an id is the position in the order of scikit-learn.
 
-    The split is random but always the same, so that an id is in the training set for good.
+    The split is random but always the same for one `n_test`.
+
+    Args:
+        n_test: number of test examples.
     """
-    from sklearn.datasets import load_digits  # two seconds that only this data set is to cost
+    from sklearn.datasets import load_digits  # takes two seconds, which only this data set should cost
 
     bunch = load_digits()
     inputs = torch.tensor(bunch.data / 16.0, dtype=torch.float32).reshape(-1, 1, 8, 8)

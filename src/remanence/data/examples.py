@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,13 +20,13 @@ from remanence.types import ForgetSet, Ids, as_ids, positions_of
 
 @dataclass(frozen=True, eq=False, init=False)
 class Examples:
-    """Inputs and labels, one id each. Rows are found by id; positions never leave this room.
+    """Inputs and labels with one stable id per example.
 
     Args:
-        ids: one unique whole number or text each.
-        inputs: a tensor; or stored pixels, which become one when first asked for.
+        ids: one unique whole number or text per example.
+        inputs: a tensor, or stored pixels, which become a tensor on first use.
         labels: class numbers.
-        class_names: by number.
+        class_names: names of the classes, in the order of their numbers.
     """
 
     ids: Ids
@@ -49,27 +51,29 @@ class Examples:
     @property
     def inputs(self) -> Tensor:
         """Images [n, channels, height, width], or features [n, features]."""
-        found = self._inputs
-        if isinstance(found, Pixels):
-            found = found.numbers()
-            object.__setattr__(self, "_inputs", found)  # the bytes are let go
-        return found
+        inputs = self._inputs
+        if isinstance(inputs, Pixels):
+            inputs = inputs.tensor()
+            object.__setattr__(self, "_inputs", inputs)  # frees the bytes
+        return inputs
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one input; pixels stay bytes for that."""
+        """Shape of one input; does not convert stored pixels."""
         return tuple(self._inputs.shape[1:])
 
     def input_at(self, position: int) -> Tensor:
-        """One input; the others' pixels stay bytes for that."""
-        found = self._inputs
-        return found.take(np.array([position])).numbers()[0] if isinstance(found, Pixels) else found[position]
+        """One input by position; does not convert the stored pixels of the others."""
+        inputs = self._inputs
+        if isinstance(inputs, Pixels):
+            return inputs.take(np.array([position])).tensor()[0]
+        return inputs[position]
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def positions(self, ids: Ids) -> NDArray[np.int64]:
-        """Where these ids stand in this set."""
+        """Positions of these ids in this data set; unknown ids are an error."""
         return positions_of(ids, self.ids, what="this data set")
 
     def take(self, ids: Ids) -> Examples:
@@ -77,19 +81,19 @@ class Examples:
         return self._rows(self.positions(ids))
 
     def without(self, ids: Ids) -> Examples:
-        """All other examples, in their order."""
+        """All examples except those with these ids; the order stays."""
         keep = np.ones(len(self), bool)
         keep[self.positions(ids)] = False
         return self._rows(np.flatnonzero(keep))
 
     def digest(self) -> str:
-        """A hash of ids, inputs and labels: the same data, the same hash."""
+        """SHA-256 of ids, inputs and labels."""
         content = hashlib.sha256("\n".join(map(str, self.ids.tolist())).encode())
         inputs = self._inputs
-        kind = torch.float32 if isinstance(inputs, Pixels) else inputs.dtype
+        dtype = torch.float32 if isinstance(inputs, Pixels) else inputs.dtype
         blocks = inputs.blocks() if isinstance(inputs, Pixels) else [inputs]
-        _hash(content, kind, inputs.shape, blocks)
-        _hash(content, self.labels.dtype, self.labels.shape, [self.labels])
+        _hash_tensor(content, dtype, inputs.shape, blocks)
+        _hash_tensor(content, self.labels.dtype, self.labels.shape, [self.labels])
         return content.hexdigest()
 
     def _rows(self, rows: NDArray[np.int64]) -> Examples:
@@ -98,16 +102,28 @@ class Examples:
         return Examples(self.ids[rows], taken, self.labels[index], self.class_names)
 
 
-def _hash(content: hashlib._Hash, kind: torch.dtype, shape: torch.Size, blocks: Iterable[Tensor]) -> None:
-    """Add a tensor, which comes in blocks."""
-    content.update(f"{str(kind).removeprefix('torch.')}{tuple(shape)}".encode())
+def _hash_tensor(
+    content: hashlib._Hash, dtype: torch.dtype, shape: torch.Size, blocks: Iterable[Tensor]
+) -> None:
+    content.update(f"{str(dtype).removeprefix('torch.')}{tuple(shape)}".encode())
     for block in blocks:
         content.update(np.ascontiguousarray(block.numpy()).data)
 
 
+def as_labels(values: NDArray[Any]) -> Tensor:
+    """Class numbers as an int64 tensor."""
+    return torch.from_numpy(np.array(values, dtype=np.int64))
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Training data, the part of it to forget, and test data. The retain set is derived."""
+    """Training data, test data, and the training examples to forget.
+
+    Args:
+        train: all training examples.
+        test: the test examples.
+        forget_set: ids of the training examples to forget; must leave at least one to retain.
+    """
 
     train: Examples
     test: Examples
@@ -116,21 +132,17 @@ class Split:
     def __post_init__(self) -> None:
         if len(self.forget_set.ids) >= len(self.train):
             raise DataError(
-                f"Forget set {self.forget_set.name!r} must leave something to keep; it names "
+                f"Forget set {self.forget_set.name!r} must leave examples to retain; it names "
                 f"{len(self.forget_set.ids)} of {len(self.train)} training examples."
             )
-        retain = self.train.without(self.forget_set.ids)
-        object.__setattr__(self, "_forget", self.train.take(self.forget_set.ids))
-        object.__setattr__(self, "_retain", retain)
+        self.train.positions(self.forget_set.ids)  # refuses unknown ids
 
-    @property
+    @cached_property
     def forget(self) -> Examples:
-        """The examples to forget."""
-        forget: Examples = self.__dict__["_forget"]
-        return forget
+        """The training examples to forget."""
+        return self.train.take(self.forget_set.ids)
 
-    @property
+    @cached_property
     def retain(self) -> Examples:
-        """The training examples that stay."""
-        retain: Examples = self.__dict__["_retain"]
-        return retain
+        """The training examples to retain."""
+        return self.train.without(self.forget_set.ids)

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from remanence.data.examples import Examples
-from remanence.data.pixels import Pixels, as_labels
-from remanence.data.sources import Source
+from remanence.data.examples import Examples, as_labels
+from remanence.data.pixels import Pixels
+from remanence.data.public_dataset import PublicDataset
 from remanence.errors import DataError
 
-FASHION_MNIST = Source(
+FASHION_MNIST = PublicDataset(
     name="fashion-mnist",
-    about="Fashion-MNIST: 60,000 + 10,000 pictures of ten kinds of clothing, 28×28 grey",
+    about="Fashion-MNIST: 60,000 + 10,000 grayscale images of ten kinds of clothing, 28×28",
     home="https://github.com/zalandoresearch/fashion-mnist",
     folders=("fashion-mnist", "FashionMNIST/raw"),
     checksums={
@@ -43,25 +43,28 @@ _NAMES = (
 
 
 def fashion_mnist(root: Path) -> tuple[Examples, Examples]:
-    """Training and test examples; an id is the position in the official order."""
+    """Read training and test examples; an id is the position in the official order."""
     contents = FASHION_MNIST.read(root)
     return _part(contents, "train"), _part(contents, "t10k")
 
 
 def read_idx(content: bytes, *, what: str) -> NDArray[np.uint8]:
-    """An array of bytes from an idx file, gzipped or not: two zeros, 8, the number of axes, each axis, the bytes."""
+    """Read an array of bytes from an idx file, gzipped or not.
+
+    Its content: two zero bytes, 8, the number of axes, the size of each axis, the values.
+    """
     if content[:2] == b"\x1f\x8b":
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError, zlib.error) as error:
-            raise DataError(f"{what} is a damaged gzip file ({error}); get it again.") from None
+            raise DataError(f"{what} is a damaged gzip file ({error}); download it again.") from None
     if content[:3] != b"\0\0\x08" or len(content) < 4 or len(content) < 4 + 4 * content[3]:
         raise DataError(f"{what} is not an idx file of bytes.")
     shape = struct.unpack(f">{content[3]}I", content[4 : 4 + 4 * content[3]])
     body = content[4 + 4 * content[3] :]
     if len(body) != math.prod(shape):
         raise DataError(
-            f"{what} is cut short or too long: it announces {math.prod(shape)} bytes and holds {len(body)}."
+            f"{what} is damaged: its header announces {math.prod(shape)} bytes, it holds {len(body)}."
         )
     return np.frombuffer(body, dtype=np.uint8).reshape(shape)
 

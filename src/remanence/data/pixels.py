@@ -1,9 +1,8 @@
-"""Stored pixels, which stay bytes until somebody asks for what a network sees."""
+"""Image pixels that stay bytes until a network needs them, at a quarter of the memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,63 +10,56 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _BLOCK = 64
+"""Images converted at once: few, so that they are still in the cache when they are divided."""
 
 
 class Pixels:
-    """Grey levels 0..255 of n pictures of one size; as numbers they take four times the memory.
+    """Bytes 0..255 of n images of the same size.
 
     Args:
-        levels: [n, height, width, channels]. Not copied where each picture's bytes lie together.
+        levels: [n, height, width, channels]. Copied only if the bytes of an image are not contiguous.
     """
 
     def __init__(self, levels: NDArray[np.uint8]) -> None:
-        self._levels = levels if _together(levels) else _gathered(levels)
+        contiguous = len(levels) < 2 or levels.strides[0] == levels[0].size
+        self._levels = levels if contiguous else _copy_by_blocks(levels)
 
     def __len__(self) -> int:
         return len(self._levels)
 
     @property
     def shape(self) -> torch.Size:
-        """Of the tensor that they become: [n, channels, height, width]."""
+        """Shape of the tensor they convert to: [n, channels, height, width]."""
         n, height, width, channels = self._levels.shape
         return torch.Size((n, channels, height, width))
 
     def take(self, rows: NDArray[np.int64]) -> Pixels:
-        """Some of the pictures, in this order."""
+        """The images at these positions, in this order."""
         return Pixels(self._levels[rows])
 
-    def numbers(self) -> Tensor:
-        """What a network sees: float32 [n, channels, height, width] in [0, 1]."""
+    def tensor(self) -> Tensor:
+        """Convert to float32 [n, channels, height, width] in [0, 1]."""
         inputs = torch.empty(self.shape)
         for start in range(0, len(self), _BLOCK):
             self._convert(start, inputs[start : start + _BLOCK])
         return inputs
 
     def blocks(self) -> Iterator[Tensor]:
-        """The same, a few pictures at a time, which are overwritten by the next."""
-        room = torch.empty((_BLOCK, *self.shape[1:]))
+        """Convert block by block; each block overwrites the one before."""
+        buffer = torch.empty((_BLOCK, *self.shape[1:]))
         for start in range(0, len(self), _BLOCK):
-            yield self._convert(start, room[: len(self) - start])
+            yield self._convert(start, buffer[: len(self) - start])
 
     def _convert(self, start: int, block: Tensor) -> Tensor:
-        """As many pictures as the block holds; few, so that they are still in the cache when they are divided."""
+        """Fill `block` with the images from `start` on."""
         levels = self._levels[start : start + len(block)].transpose(0, 3, 1, 2)
         block.copy_(torch.from_numpy(np.array(levels, order="C")))
         return block.div_(255)
 
 
-def as_labels(values: NDArray[Any]) -> Tensor:
-    """Class numbers as int64."""
-    return torch.from_numpy(np.array(values, dtype=np.int64))
-
-
-def _together(levels: NDArray[np.uint8]) -> bool:
-    return len(levels) < 2 or levels.strides[0] == levels[0].size
-
-
-def _gathered(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """A copy, a few pictures at a time: whole rows of what lies across them would leave the cache."""
-    found = np.empty(levels.shape, np.uint8)
+def _copy_by_blocks(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A contiguous copy. In one go, rows that cross all images would not fit into the cache."""
+    copied = np.empty(levels.shape, np.uint8)
     for start in range(0, len(levels), _BLOCK):
-        found[start : start + _BLOCK] = levels[start : start + _BLOCK]
-    return found
+        copied[start : start + _BLOCK] = levels[start : start + _BLOCK]
+    return copied

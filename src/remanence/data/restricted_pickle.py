@@ -1,9 +1,9 @@
 """Read a pickle that holds arrays of bytes, numbers and text, and build nothing else.
 
-A pickle is a program. First its instructions are read without running them: only those that such a file needs
-may occur, and none may ask for more memory than the file has bytes. Then it runs, and never reaches numpy's own
-reconstruction nor anything else that it names: the few names it needs lead to small stand-ins, every other name
-is refused before it is looked up.
+A pickle is a program. First, its instructions are checked without running them: only those that such a file needs
+are allowed, and none may request more memory than the file has bytes. Then it runs, without access to numpy or any
+other code: the few names that it needs are replaced by the small stand-ins below, every other name is refused before
+it is looked up.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from remanence.errors import DataError
 
 
 class _Dtype:
-    """What a pickled dtype says it is; only unsigned bytes are of use."""
+    """Stand-in for numpy.dtype; only unsigned bytes are accepted, by `_Array`."""
 
     def __init__(self, code: Any, *_: Any) -> None:
         self.code = code.decode("ascii") if isinstance(code, bytes) else code
 
     def __setstate__(self, state: Any) -> None:
-        """Byte order and alignment mean nothing for single bytes."""
+        """Ignore byte order and alignment, which do not matter for single bytes."""
 
 
 class _Array:
-    """What a pickled array says it holds."""
+    """Stand-in for numpy.ndarray."""
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, content = state
@@ -41,8 +41,8 @@ class _Array:
         self.values = flat.reshape(shape, order="F" if fortran else "C")
 
 
-class _Name:
-    """What a pickle gets for a name: it can be called, and nothing in the file can alter it."""
+class _Callable:
+    """Stand-in for a name that the pickle calls; nothing in the file can change it."""
 
     __slots__ = ("_call",)
 
@@ -53,15 +53,15 @@ class _Name:
         return self._call(*arguments)
 
     def __setstate__(self, state: Any) -> None:
-        raise pickle.UnpicklingError("a name is not to be altered")
+        raise pickle.UnpicklingError("a name must not be changed")
 
 
 def _new_array(*_: Any) -> _Array:
     return _Array()
 
 
-def _only_a_name(*_: Any) -> None:
-    raise pickle.UnpicklingError("ndarray is only to be named")
+def _refuse_call(*_: Any) -> None:
+    raise pickle.UnpicklingError("ndarray must not be called")
 
 
 def _encode(text: Any, codec: Any) -> bytes:
@@ -70,23 +70,23 @@ def _encode(text: Any, codec: Any) -> bytes:
     return text.encode("latin1")
 
 
-_STANDS_FOR = {
-    ("numpy.core.multiarray", "_reconstruct"): _Name(_new_array),
-    ("numpy._core.multiarray", "_reconstruct"): _Name(_new_array),
-    ("numpy", "ndarray"): _Name(_only_a_name),
-    ("numpy", "dtype"): _Name(_Dtype),
-    ("_codecs", "encode"): _Name(_encode),
+_STAND_INS = {
+    ("numpy.core.multiarray", "_reconstruct"): _Callable(_new_array),
+    ("numpy._core.multiarray", "_reconstruct"): _Callable(_new_array),
+    ("numpy", "ndarray"): _Callable(_refuse_call),
+    ("numpy", "dtype"): _Callable(_Dtype),
+    ("_codecs", "encode"): _Callable(_encode),
 }
 
 
 class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """The stand-in for a name; a file that asks for any other is refused."""
+        """The stand-in for a name; any other name is refused."""
         try:
-            return _STANDS_FOR[module, name]
+            return _STAND_INS[module, name]
         except KeyError:
             raise DataError(
-                f"it asks for {f'{module}.{name}'!r}, and nothing but arrays and text may be built"
+                f"it asks for {f'{module}.{name}'!r}, and only arrays and text are allowed"
             ) from None
 
 
@@ -102,35 +102,36 @@ _INSTRUCTIONS = {
 
 
 def _check_instructions(content: bytes) -> None:
-    """Refuse instructions that no file of arrays needs, before any of them runs."""
+    """Refuse instructions that a file of arrays does not need, before any of them runs."""
     for count, (instruction, argument, _) in enumerate(pickletools.genops(content)):
         if instruction.name not in _INSTRUCTIONS:
             raise DataError(f"it uses the instruction {instruction.name}, which no file of arrays needs")
         if instruction.name == "LONG_BINPUT" and isinstance(argument, int) and argument > count:
-            raise DataError("it numbers more parts than it has")  # the reader would make room for them all
+            raise DataError("it numbers more parts than it has")  # unpickling would allocate memory for all
 
 
 def read_pickle(content: bytes, *, what: str) -> dict[str, Any]:
-    """The dictionary in a pickle, its keys as text; `what` names the file in errors."""
+    """Read the dictionary in a pickle, with its keys as text; `what` names the file in errors."""
     try:
         _check_instructions(content)
-        found = _Reader(io.BytesIO(content), encoding="bytes").load()
+        document = _Reader(io.BytesIO(content), encoding="bytes").load()
     except DataError as error:
         raise DataError(f"{what} was refused: {error}.") from None
-    except Exception as error:  # a damaged pickle may raise anything at all
+    except Exception as error:  # a damaged pickle may raise any error
         raise DataError(f"{what} is damaged or not a pickle of arrays ({type(error).__name__}).") from None
-    if not isinstance(found, dict):
-        raise DataError(f"{what} must hold a dictionary; it holds a {type(found).__name__}.")
-    return {_text(key): value for key, value in found.items()}
+    if not isinstance(document, dict):
+        raise DataError(f"{what} must hold a dictionary; it holds a {type(document).__name__}.")
+    return {as_text(key): value for key, value in document.items()}
 
 
-def array_in(found: dict[str, Any], key: str, *, what: str) -> NDArray[np.uint8]:
-    """The array under a key of what `read_pickle` gave."""
-    values: NDArray[np.uint8] | None = getattr(found.get(key), "values", None)
+def get_array(document: dict[str, Any], key: str, *, what: str) -> NDArray[np.uint8]:
+    """The array under a key of the dictionary that `read_pickle` returned."""
+    values: NDArray[np.uint8] | None = getattr(document.get(key), "values", None)
     if not isinstance(values, np.ndarray):
         raise DataError(f"{what} must hold an array named {key!r}; it does not.")
     return values
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A key or a name of the pickle as text."""
     return value.decode("latin1") if isinstance(value, bytes) else str(value)

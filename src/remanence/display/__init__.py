@@ -1,1 +1,1 @@
-"""How results show themselves: plain numbers in, a small table or a picture out. Knows no type of ours."""
+"""Plots and notebook cards of results, from plain numbers; independent of the package's types."""

@@ -1,22 +1,21 @@
-"""Steps to unlearn, known beforehand: the theory's law fitted on calibration runs, with an honest interval."""
+"""Forecast the steps to unlearn: the law of the theory fitted on calibration runs, with an interval."""
 
-from remanence.forecast.calibration import CalibrationRun, Difficulty, difficulty_of
-from remanence.forecast.conformal import LeftOut, jackknife_interval
+from remanence.forecast.conformal import LeaveOneOut, jackknife_interval
+from remanence.forecast.difficulty import CalibrationRun, Difficulty, difficulty_of
 from remanence.forecast.forecaster import ENOUGH, Forecast, Forecaster
 from remanence.forecast.law import UnlearningLaw, fit_law
-from remanence.forecast.predictors import PREDICTORS, Comparison, compare
-from remanence.forecast.reference import Expectation, ReferencePool
+from remanence.forecast.predictors import Comparison, compare
+from remanence.forecast.reference_pool import Expectation, ReferencePool
 
 __all__ = [
     "ENOUGH",
-    "PREDICTORS",
     "CalibrationRun",
     "Comparison",
     "Difficulty",
     "Expectation",
     "Forecast",
     "Forecaster",
-    "LeftOut",
+    "LeaveOneOut",
     "ReferencePool",
     "UnlearningLaw",
     "compare",

@@ -1,4 +1,4 @@
-"""A prediction interval that is honest on small samples."""
+"""A prediction interval that is valid for small samples."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from remanence.errors import InputError
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """What predictors that did not see a calibration set say: of that set, and of the new one.
+class LeaveOneOut:
+    """Predictions by predictors that were each fitted without one calibration set.
 
     Args:
-        own: [n] each set's prediction by the predictor fitted without it.
-        new: [n] the new set's prediction by the same n predictors.
-        steps: [n] what happened, or for how long it was tried.
-        reached: [n] which of the two.
+        own: [n] prediction for each set by the predictor fitted without it.
+        new: [n] predictions for a new set by the same n predictors.
+        steps: [n] the steps it took, or after which the search ended.
+        reached: [n] whether the criterion was reached.
     """
 
     own: NDArray[np.float64]
@@ -28,19 +28,19 @@ class LeftOut:
     steps: NDArray[np.float64]
     reached: NDArray[np.bool_]
 
-    def only(self, which: Sequence[bool]) -> LeftOut:
-        """Of some of the calibration sets."""
+    def only(self, which: Sequence[bool]) -> LeaveOneOut:
+        """The predictions of some of the predictors."""
         rows = np.flatnonzero(which)
-        return LeftOut(self.own[rows], self.new[rows], self.steps[rows], self.reached[rows])
+        return LeaveOneOut(self.own[rows], self.new[rows], self.steps[rows], self.reached[rows])
 
 
 def fewest(coverage: float) -> int:
-    """How many sets an interval takes that ends somewhere."""
+    """The smallest number of sets with which the interval is finite."""
     return math.ceil(coverage / (1 - coverage) - 1e-9)
 
 
-def jackknife_interval(left_out: LeftOut, coverage: float = 0.9) -> tuple[float, float]:
-    r"""Where the new set's steps fall with about this probability; the upper end may be infinite.
+def jackknife_interval(left_out: LeaveOneOut, coverage: float = 0.9) -> tuple[float, float]:
+    r"""The interval that contains the steps of the new set with about this probability; the upper end may be infinite.
 
     Statement: with residuals :math:`r_i = |k_i - \hat k_{-i}(P_i)|` and :math:`m = \lceil (n+1)(1-\alpha) \rceil`, the
     upper end is the m-th smallest of :math:`\hat k_{-i}(P) + r_i`, the lower the m-th largest of
@@ -48,8 +48,8 @@ def jackknife_interval(left_out: LeftOut, coverage: float = 0.9) -> tuple[float,
 
     Assumptions: the new set and the calibration sets are exchangeable; nothing about the law being right. The
     probability is then at least :math:`1 - 2\alpha`, and in practice about :math:`1 - \alpha` (jackknife+).
-    A set that was never unlearned has a residual known only from below: it counts as infinite. Where n is too small
-    for m, nothing is said.
+    The residual of a set that did not reach the criterion is only known from below and counts as infinite. When n is
+    too small for m, the interval is infinite.
 
     Source: Barber, Candès, Ramdas, Tibshirani, "Predictive inference with the jackknife+", 2021.
 

@@ -1,4 +1,4 @@
-"""Steps to unlearn a set, told beforehand, with an interval."""
+"""Forecast the steps to unlearn a set, with an interval."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remanence.errors import InputError
-from remanence.forecast.calibration import CalibrationRun, Difficulty
 from remanence.forecast.conformal import fewest, jackknife_interval
-from remanence.forecast.predictors import LAWS, errors_of, left_out
+from remanence.forecast.difficulty import CalibrationRun, Difficulty
+from remanence.forecast.predictors import LAWS, errors_of, leave_one_out
 
 ENOUGH = 20
-"""Calibration runs below which an interval of 90 % would be the whole axis, or luck."""
+"""The smallest number of calibration runs; with fewer, an interval of 90 % is infinite or unreliable."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class Forecast:
     """How long unlearning is expected to take.
 
     Args:
-        steps: the guess.
+        steps: point forecast.
         low: lower end of the interval.
-        high: upper end; infinite when calibration does not say.
-        coverage: how probable it is that the interval holds.
-        beyond: why this set lies outside of what was calibrated; empty when it lies inside.
+        high: upper end; may be infinite.
+        coverage: probability of the interval.
+        beyond: in which respects the set is outside the calibrated range.
     """
 
     steps: float
@@ -43,18 +43,17 @@ class Forecaster:
                 "`remanence calibrate` makes them."
             )
         self.runs = tuple(runs)
-        errors = {name: float(errors_of(left_out(fit, runs)).mean()) for name, fit in LAWS.items()}
+        errors = {name: float(errors_of(leave_one_out(fit, runs)).mean()) for name, fit in LAWS.items()}
         self.law = min(errors, key=errors.__getitem__)
-        """Which summary of the losses serves best, by leave-one-out."""
+        """The law with the best summary of the losses, by leave-one-out."""
         self._predict = LAWS[self.law](self.runs)
 
     def forecast(self, difficulty: Difficulty, coverage: float = 0.9) -> Forecast:
-        """What to expect for a set of this difficulty.
+        """The forecast for a set of this difficulty.
 
-        The interval is of sets like it, those that there was nothing to do about or those that there was; where they
-        are too few to say anything, of all.
+        The interval is taken from calibration sets with the same value of `done`; from all sets when these are too few.
         """
-        held_out = left_out(LAWS[self.law], self.runs, difficulty)
+        held_out = leave_one_out(LAWS[self.law], self.runs, difficulty)
         alike = [run.difficulty.done == difficulty.done for run in self.runs]
         if sum(alike) >= fewest(coverage):
             held_out = held_out.only(alike)
@@ -66,12 +65,12 @@ class Forecaster:
         summary = self.law.removeprefix("law, ").removesuffix(" loss")
         losses = [run.difficulty.losses[summary] for run in self.runs]
         sizes = [float(run.difficulty.size) for run in self.runs]
-        asked = (
+        quantities = (
             ("privacy loss", losses, difficulty.losses[summary]),
             ("size", sizes, float(difficulty.size)),
         )
         return tuple(
-            f"its {what}, {own:.3g}, lies outside of what was calibrated ({min(known):.3g} to {max(known):.3g})"
-            for what, known, own in asked
-            if not min(known) <= own <= max(known)
+            f"its {name}, {value:.3g}, is outside the calibrated range ({min(known):.3g} to {max(known):.3g})"
+            for name, known, value in quantities
+            if not min(known) <= value <= max(known)
         )

@@ -1,4 +1,4 @@
-"""The form that the theory gives: steps to unlearn grow with the logarithm of the privacy loss."""
+"""The law of the theory: the steps to unlearn grow with the logarithm of the privacy loss."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 from remanence.errors import InputError
 
 _GRID = (31, 13)
-"""Points for log B and log(C − 1); the neighbourhood of the best is then searched as finely, twice."""
+"""Grid points for log B and log(C − 1); the cells around the best point are refined twice."""
 _ROUNDS = 12
 _REWEIGHTED = 4
 _NOTHING = 1e-200
-"""A loss below this is none: where it alone differs, the law has nothing to hold on to."""
+"""Losses below this count as zero, because the grid cannot resolve them."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class UnlearningLaw:
     r"""Steps to unlearn as a function of the privacy loss.
 
     Statement: :math:`k(P) = A \ln(B P + C)`, with :math:`A, B \ge 0` and :math:`C \ge 1`, so that k is never
-    negative and never falls with P.
+    negative and never decreases with P.
 
     Source: the paper's bounds on k, solved for k; A is one over the rate at which noisy training forgets, and
-    B and C gather constants that nobody knows outside the convex case, so they are fitted.
+    B and C combine constants that are unknown outside the convex case, so they are fitted.
     """
 
     A: float
@@ -38,16 +38,16 @@ class UnlearningLaw:
 
 
 def fit_law(losses: ArrayLike, steps: ArrayLike, reached: ArrayLike | None = None) -> UnlearningLaw:
-    """Least absolute deviations over A, B and C: one set that never came to rest does not bend the law.
+    """Least absolute deviations over A, B and C, so that a single outlier has little effect on the law.
 
-    They are reached by least squares with weights, anew a few times. For each B and C the best A has a closed form, so
-    B and C are searched on a grid: nothing to start from, no local minimum to be caught in, the same answer every time.
+    Computed by iteratively reweighted least squares. For each B and C the best A has a closed form, and B and C are
+    searched on a grid, so the result does not depend on a starting point.
 
     Args:
-        losses: one privacy loss a forget set.
-        steps: after how many steps it was unlearned, or for how many it was tried in vain.
-        reached: which of the two; all of them were by default. One that was not counts with the law's own
-            prediction where that is later, and with the steps tried where it is not.
+        losses: one privacy loss per forget set.
+        steps: the steps it took, or after which the search ended.
+        reached: whether the criterion was reached; all were by default. A set that did not reach it (censored) counts
+            with the prediction of the law or with the steps given, whichever is larger.
     """
     P, k = np.asarray(losses, dtype=np.float64), np.asarray(steps, dtype=np.float64)
     if P.ndim != 1 or P.shape != k.shape or P.size < 3:
@@ -58,8 +58,8 @@ def fit_law(losses: ArrayLike, steps: ArrayLike, reached: ArrayLike | None = Non
     law = _least_deviations(P, k)
     for _ in range(_ROUNDS if censored.any() else 0):
         filled = np.where(censored, np.maximum(k, law(P)), k)
-        before, law = law, _least_deviations(P, filled)
-        if law == before:
+        previous, law = law, _least_deviations(P, filled)
+        if law == previous:
             break
     return law
 
@@ -99,7 +99,7 @@ def _best(
     b: NDArray[np.float64],
     c: NDArray[np.float64],
 ) -> tuple[int, int]:
-    """Where on the grid of log B and log(C − 1) the best A leaves the least squares."""
+    """The grid point of log B and log(C − 1) with the least squares, using the best A."""
     shape = np.log(np.exp(b)[:, None, None] * P + (1 + np.exp(c))[None, :, None])
     A = np.maximum(0.0, shape @ (weights * k) / (np.square(shape) @ weights))
     errors = np.square(A[..., None] * shape - k) @ weights

@@ -1,4 +1,4 @@
-"""Ways to guess the steps of a set from those of others: the law, and simpler ones to beat."""
+"""Predictors of the steps to unlearn: the law, and simple baselines."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from remanence.forecast.calibration import SUMMARIES, CalibrationRun, Difficulty
-from remanence.forecast.conformal import LeftOut
+from remanence.forecast.conformal import LeaveOneOut
+from remanence.forecast.difficulty import SUMMARIES, CalibrationRun, Difficulty
 from remanence.forecast.law import fit_law
 
 Predictor = Callable[[Difficulty], float]
 Fit = Callable[[Sequence[CalibrationRun]], Predictor]
-"""Calibration runs in, a predictor out."""
+"""Fits a predictor on calibration runs."""
 _FEWEST = 5
 
 
 def law_of(summary: str) -> Fit:
-    """k = A ln(B P + C), P being this summary of the set's privacy losses; 0 where there is nothing to do.
+    """k = A ln(B P + C) with this summary of the privacy losses as P; 0 for a set that is done before unlearning.
 
-    Fitted on the sets that there was something to do about, unless they are too few.
+    Fitted on the sets that are not done before unlearning, unless they are too few.
     """
 
     def fit(runs: Sequence[CalibrationRun]) -> Predictor:
-        open_ones = [run for run in runs if not run.difficulty.done]
-        used = open_ones if len(open_ones) >= _FEWEST else list(runs)
+        remaining = [run for run in runs if not run.difficulty.done]
+        used = remaining if len(remaining) >= _FEWEST else list(runs)
         law = fit_law(
             [run.difficulty.losses[summary] for run in used],
             [run.steps for run in used],
@@ -38,13 +38,13 @@ def law_of(summary: str) -> Fit:
 
 
 def constant(runs: Sequence[CalibrationRun]) -> Predictor:
-    """The median of what was seen, whatever the set."""
-    middle = float(np.median([run.steps for run in runs]))
-    return lambda difficulty: middle
+    """The median of the steps, for every set."""
+    median = float(np.median([run.steps for run in runs]))
+    return lambda difficulty: median
 
 
 def proxies(runs: Sequence[CalibrationRun]) -> Predictor:
-    """A straight line in the mean of the standardized proxies, each turned so that more means longer."""
+    """Linear regression on the mean of the standardized proxies, signed such that larger values mean more steps."""
     names = sorted(runs[0].difficulty.proxies)
     if not names:
         return constant(runs)
@@ -53,26 +53,26 @@ def proxies(runs: Sequence[CalibrationRun]) -> Predictor:
     centre, scale = values.mean(0), values.std(0)
     scale[scale == 0] = 1.0
     standard = (values - centre) / scale
-    turn = np.sign(standard.T @ (steps - steps.mean()))
-    mean = standard @ turn / len(names)
+    signs = np.sign(standard.T @ (steps - steps.mean()))
+    mean = standard @ signs / len(names)
     slope = float(mean @ (steps - steps.mean()) / max(mean @ mean, 1e-300))
 
     def predict(difficulty: Difficulty) -> float:
         own = (np.array([difficulty.proxies[name] for name in names]) - centre) / scale
-        return max(0.0, float(steps.mean() + slope * (own @ turn / len(names))))
+        return max(0.0, float(steps.mean() + slope * (own @ signs / len(names))))
 
     return predict
 
 
 LAWS: dict[str, Fit] = {f"law, {summary} loss": law_of(summary) for summary in SUMMARIES}
-PREDICTORS: dict[str, Fit] = {**LAWS, "mean of the proxies": proxies, "constant": constant}
+_PREDICTORS: dict[str, Fit] = {**LAWS, "mean of the proxies": proxies, "constant": constant}
 
 
-def left_out(fit: Fit, runs: Sequence[CalibrationRun], new: Difficulty | None = None) -> LeftOut:
-    """What predictors fitted without each run in turn say of it (and of a new set)."""
+def leave_one_out(fit: Fit, runs: Sequence[CalibrationRun], new: Difficulty | None = None) -> LeaveOneOut:
+    """The prediction for each run (and for a new set) by the predictor fitted without that run."""
     fitted = [fit([*runs[:i], *runs[i + 1 :]]) for i in range(len(runs))]
     own = np.array([predict(run.difficulty) for predict, run in zip(fitted, runs, strict=True)])
-    return LeftOut(
+    return LeaveOneOut(
         own=own,
         new=own if new is None else np.array([predict(new) for predict in fitted]),
         steps=np.array([run.steps for run in runs], dtype=np.float64),
@@ -82,23 +82,23 @@ def left_out(fit: Fit, runs: Sequence[CalibrationRun], new: Difficulty | None = 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far off a predictor is on sets that it was not fitted on."""
+    """Leave-one-out errors of a predictor, in steps."""
 
     predictor: str
     median_error: float
     mean_error: float
 
 
-def errors_of(held_out: LeftOut) -> NDArray[np.float64]:
-    """Absolute errors in steps; a set never unlearned is off by what a prediction falls short of the time tried."""
-    off = held_out.own - held_out.steps
-    return np.where(held_out.reached, np.abs(off), np.maximum(0.0, -off))
+def errors_of(held_out: LeaveOneOut) -> NDArray[np.float64]:
+    """Absolute errors in steps; for a censored set, by how much the prediction is below the time of censoring."""
+    errors = held_out.own - held_out.steps
+    return np.where(held_out.reached, np.abs(errors), np.maximum(0.0, -errors))
 
 
 def compare(runs: Sequence[CalibrationRun]) -> list[Comparison]:
-    """Every predictor by leave-one-out, in the order of the registry."""
+    """Leave-one-out errors of every predictor."""
     table = []
-    for name, fit in PREDICTORS.items():
-        errors = errors_of(left_out(fit, runs))
+    for name, fit in _PREDICTORS.items():
+        errors = errors_of(leave_one_out(fit, runs))
         table.append(Comparison(name, float(np.median(errors)), float(errors.mean())))
     return table

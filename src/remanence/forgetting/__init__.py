@@ -1,19 +1,28 @@
-"""Who goes: forget sets."""
+"""Forget sets: select them, write them and read them."""
 
-from remanence.forgetting.choosing import WAYS, Wishes, choose
-from remanence.forgetting.files import (
+from remanence.forgetting.forget_set_files import (
     ids_from_file,
     read_forget_set,
     read_forget_set_for,
     users_from_file,
     write_forget_sets,
 )
-from remanence.forgetting.selection import BAND_NAMES, bands, easiest, hardest, of_class, of_user, random_set
+from remanence.forgetting.selection import (
+    BAND_NAMES,
+    SELECTION_RULES,
+    bands,
+    choose,
+    easiest,
+    hardest,
+    of_class,
+    of_user,
+    random_set,
+    select_forget_sets,
+)
 
 __all__ = [
     "BAND_NAMES",
-    "WAYS",
-    "Wishes",
+    "SELECTION_RULES",
     "bands",
     "choose",
     "easiest",
@@ -24,6 +33,7 @@ __all__ = [
     "random_set",
     "read_forget_set",
     "read_forget_set_for",
+    "select_forget_sets",
     "users_from_file",
     "write_forget_sets",
 ]

@@ -1,29 +1,120 @@
-"""Forget sets chosen by score, by chance, by class or by person."""
+"""Select forget sets: by score, at random, by class, by user, or from a list."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from remanence.data import Examples
-from remanence.errors import InputError, UnknownNameError
+from remanence.data import Examples, load_dataset
+from remanence.errors import DataError, InputError, UnknownNameError
+from remanence.forgetting.forget_set_files import ids_from_file, users_from_file
+from remanence.scores import scores_from
 from remanence.types import ForgetSet, Ids, Scores
 
+SELECTION_RULES = ("bands", "hardest", "easiest", "random", "class", "ids", "user")
 BAND_NAMES = ("lowest", "lower quartile", "median", "upper quartile", "highest")
+_Value = TypeVar("_Value")
+
+
+def choose(
+    how: str,
+    scores: Scores,
+    *,
+    size: int | None = None,
+    seed: int = 0,
+    examples: Examples | None = None,
+    digest: str | None = None,
+    class_name: str | None = None,
+    ids: Path | None = None,
+    users: Path | None = None,
+    user: str | None = None,
+    id_column: str = "id",
+    user_column: str = "user",
+) -> tuple[ForgetSet, ...]:
+    """Select forget sets from scored examples by one of the `SELECTION_RULES`.
+
+    Args:
+        how: name of the rule.
+        scores: the examples with their scores.
+        size: number of examples, for the rules by score, `random` and `class`.
+        seed: random seed, for `random` and `class`.
+        examples: the training data, for `class`.
+        digest: digest of the data that the scores belong to; other `examples` are refused.
+        class_name: name of the class, for `class`.
+        ids: a file with ids, for `ids`.
+        users: a table with the user of each example, for `user`.
+        user: the user, for `user`.
+        id_column: column of the ids in both files.
+        user_column: column of the users.
+    """
+    match how:
+        case "bands":
+            return bands(scores, _given("size", size, how))
+        case "hardest":
+            return (hardest(scores, _given("size", size, how)),)
+        case "easiest":
+            return (easiest(scores, _given("size", size, how)),)
+        case "random":
+            return (random_set(scores.ids, _given("size", size, how), seed),)
+        case "class":
+            known = _known_examples(_given("examples", examples, how), scores, digest)
+            return (of_class(known, _given("class_name", class_name, how), size, seed),)
+        case "ids":
+            return (ids_from_file(_given("ids", ids, how), scores.ids, column=id_column),)
+        case "user":
+            path = _given("users", users, how)
+            owned = users_from_file(path, scores.ids, id_column=id_column, user_column=user_column)
+            return (of_user(*owned, _given("user", user, how)),)
+    raise UnknownNameError("selection rule", how, SELECTION_RULES)
+
+
+def select_forget_sets(
+    source: Path,
+    how: str,
+    *,
+    score: str | None = None,
+    alpha: float = 8.0,
+    sigma: float | None = None,
+    data: str | None = None,
+    data_dir: str | Path | None = None,
+    **options: Any,
+) -> tuple[tuple[ForgetSet, ...], str | None]:
+    """Select forget sets from the examples of a run, or of a table of scores.
+
+    Args:
+        source: folder of a run with a trace, or a table written by `write_scores`.
+        how: one of the `SELECTION_RULES`.
+        score: name of the score; the privacy loss by default.
+        alpha: order of the privacy loss, for a run.
+        sigma: noise level of the privacy loss, for a run; the run's own by default.
+        data: the data set that the run was trained on, for `class`.
+        data_dir: folder of the named data sets.
+        options: further arguments of `choose`.
+
+    Returns:
+        The forget sets, and the digest of the data that they belong to, where it is known.
+    """
+    scores, digest = scores_from(source, score, alpha=alpha, sigma=sigma)
+    if how == "class":
+        _given("class_name", options.get("class_name"), how)
+        options["examples"] = load_dataset(_given("data", data, how), data_dir)[0]
+    return choose(how, scores, digest=digest, **options), digest
 
 
 def bands(scores: Scores, size: int) -> tuple[ForgetSet, ...]:
-    """Five forget sets of rising difficulty: the lowest scores, around each quartile, the highest.
+    """Five forget sets of increasing difficulty: the lowest scores, around each quartile, the highest.
 
-    Ties are broken by the order of the ids, so the same scores always give the same sets. Up to a sixth of
-    the examples the sets are disjoint; above that neighbours overlap.
+    Ties are broken by the order of the ids, so the same scores always give the same sets. Sets of up to a sixth of the
+    examples are disjoint; larger ones overlap with their neighbours.
     """
     n = len(scores.ids)
     if not 1 <= size <= n // 5:
         raise InputError(f"`size` must be between 1 and {n // 5}, a fifth of the {n} examples; got {size}.")
-    order = _rising(scores)
+    order = _increasing(scores)
     starts = [0, *(round(n * quarter / 4) - size // 2 for quarter in (1, 2, 3)), n - size]
     return tuple(
         ForgetSet(name, scores.ids[order[start : start + size]], f"{size} examples, {name} {scores.name}")
@@ -34,19 +125,19 @@ def bands(scores: Scores, size: int) -> tuple[ForgetSet, ...]:
 def hardest(scores: Scores, size: int) -> ForgetSet:
     """The examples with the highest scores, hardest first."""
     _check_size(size, len(scores.ids))
-    chosen = scores.ids[_rising(scores)[::-1][:size]]
+    chosen = scores.ids[_increasing(scores)[::-1][:size]]
     return ForgetSet("hardest", chosen, f"{size} examples with the highest {scores.name}")
 
 
 def easiest(scores: Scores, size: int) -> ForgetSet:
     """The examples with the lowest scores, easiest first."""
     _check_size(size, len(scores.ids))
-    chosen = scores.ids[_rising(scores)[:size]]
+    chosen = scores.ids[_increasing(scores)[:size]]
     return ForgetSet("easiest", chosen, f"{size} examples with the lowest {scores.name}")
 
 
 def random_set(ids: Ids, size: int, seed: int) -> ForgetSet:
-    """A forget set drawn at random."""
+    """Examples drawn uniformly without replacement, in the order of `ids`."""
     _check_size(size, len(ids))
     chosen = np.sort(np.random.default_rng(seed).choice(len(ids), size, replace=False))
     return ForgetSet("random", ids[chosen], f"{size} examples drawn with seed {seed}")
@@ -67,14 +158,28 @@ def of_class(examples: Examples, class_name: str, size: int | None = None, seed:
 
 
 def of_user(ids: Ids, users: Sequence[str], user: str) -> ForgetSet:
-    """Every example of one person; `users` says whose each id is."""
-    chosen = ids[np.array([each == user for each in users], dtype=np.bool_)]
+    """All examples of one user; `users` has the user of each id."""
+    chosen = ids[np.array([owner == user for owner in users], dtype=np.bool_)]
     if len(chosen) == 0:
         raise UnknownNameError("user", user, set(users))
     return ForgetSet(f"user {user}", chosen, f"all {len(chosen)} examples of user {user}")
 
 
-def _rising(scores: Scores) -> NDArray[np.int64]:
+def _given(name: str, value: _Value | None, how: str) -> _Value:
+    if value is None:
+        raise InputError(f"Selecting by {how!r} needs `{name}`.")
+    return value
+
+
+def _known_examples(examples: Examples, scores: Scores, digest: str | None) -> Examples:
+    if digest not in (None, examples.digest()):
+        raise DataError(
+            "`examples` must be the data that the run was trained on; their digest is another one."
+        )
+    return examples.take(scores.ids)
+
+
+def _increasing(scores: Scores) -> NDArray[np.int64]:
     return np.lexsort((scores.ids, scores.values))
 
 

@@ -1,11 +1,10 @@
 """Per-example gradient norms of any `nn.Module`."""
 
-from remanence.gradients.fallbacks import FallbackWarning
-from remanence.gradients.flight import norms_in_flight
-from remanence.gradients.flight_norms import FlightNorms
-from remanence.gradients.gram import example_gradients_gram
-from remanence.gradients.norms import example_gradient_norms
-from remanence.gradients.stream import dataset_gradient_norms
+from remanence.gradients.dataset_norms import dataset_gradient_norms
+from remanence.gradients.example_gram import example_gradients_gram
+from remanence.gradients.example_norms import example_gradient_norms
+from remanence.gradients.in_flight import FlightNorms, norms_in_flight
+from remanence.gradients.tracker import FallbackWarning
 
 __all__ = [
     "FallbackWarning",

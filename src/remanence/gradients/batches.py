@@ -1,4 +1,4 @@
-"""A batch as the caller gave it: a tensor, or a tuple or dict of tensors with one row an example."""
+"""A batch as the caller passed it: a tensor, or a tuple or dict of tensors with one row per example."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def tensors_of(batch: Batch) -> list[Tensor]:
 
 
 def size_of(inputs: Batch) -> int:
-    """How many examples a batch holds: the common first dimension of its tensors."""
+    """Number of examples: the common first dimension of the batch's tensors."""
     tensors = tensors_of(inputs)
     if not tensors:
         raise InputError(f"`inputs` must hold at least one tensor; got {type(inputs).__name__}.")
     sizes = {tensor.shape[0] if tensor.dim() else 0 for tensor in tensors}
     if len(sizes) > 1:
         raise InputError(
-            f"All tensors in `inputs` must have one row an example; their first sizes are {sorted(sizes)}."
+            f"All tensors in `inputs` must have one row per example; their first sizes are {sorted(sizes)}."
         )
     size = sizes.pop()
     if size == 0:
@@ -54,16 +54,14 @@ def as_targets(targets: Any) -> Batch:
 
 
 def check_targets(targets: Batch, n: int) -> None:
-    """As many targets as inputs."""
     for tensor in tensors_of(targets):
         if tensor.shape[:1] != (n,):
             raise InputError(
-                f"`targets` must have one row an example, {n} of them; got shape {tuple(tensor.shape)}."
+                f"`targets` must have one row per example, {n} in total; got shape {tuple(tensor.shape)}."
             )
 
 
 def rows(batch: Batch, start: int, stop: int) -> Batch:
-    """The examples from `start` to `stop`, in the structure of the batch."""
     return mapped(batch, lambda tensor: tensor[start:stop])
 
 
@@ -78,12 +76,11 @@ def single(batch: Batch, i: int) -> Batch:
 
 
 def take(batch: Batch, index: Tensor) -> Batch:
-    """The examples at these positions."""
     return mapped(batch, lambda tensor: tensor[index])
 
 
 def placed(batch: Batch, model: nn.Module, dtype: torch.dtype | None = None) -> Batch:
-    """The batch on the model's device, cut off from any graph; floating tensors cast when `dtype` says so."""
+    """The batch on the model's device, detached from any graph; floating tensors cast to `dtype` if given."""
     anchor = next(model.parameters(), None)
     device = anchor.device if anchor is not None else None
 
@@ -104,7 +101,6 @@ def call(model: nn.Module, inputs: Batch) -> Any:
 
 
 def mapped(batch: Batch, change: Any) -> Batch:
-    """The batch with every tensor changed."""
     if isinstance(batch, Tensor):
         return change(batch)
     if isinstance(batch, Mapping):

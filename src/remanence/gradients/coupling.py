@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 from remanence.errors import InputError
 from remanence.gradients.batches import Batch, call, cloned, single, size_of, tensors_of
+from remanence.gradients.example_loop import dense
+from remanence.gradients.layers.normalization import COUPLED_BATCH_NORM
 from remanence.gradients.losses import ExampleLoss, example_losses
-from remanence.gradients.normalization import COUPLED_BATCH_NORM
-from remanence.gradients.reference import dense
 
 GRADIENT_NOISE = 100
-"""A fitted example's gradient is one of rounding errors: so many of them are told apart from nothing."""
+"""Rounding errors, in units of the machine epsilon, up to which gradients of a fitted example count as equal."""
 
 
 def refuse_batch_statistics(model: nn.Module) -> None:
-    """BatchNorm with statistics of the batch is refused before anything runs."""
+    """Raise for BatchNorm that uses the batch's statistics, before anything runs."""
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and (
             module.training or module.running_mean is None
@@ -66,7 +66,7 @@ def _same_gradient(model: nn.Module, in_batch: Tensor, alone: Tensor, tolerance:
         gap += float((left - right).cpu().double().square().sum())
         scale += float(right.cpu().double().square().sum())
     if not math.isfinite(scale):
-        return True  # no gradient to compare with: that is said elsewhere, with the example's id
+        return True  # reported elsewhere, with the example's id
     noise = GRADIENT_NOISE * torch.finfo(parameters[0].dtype).eps
     return bool(gap**0.5 <= tolerance * scale**0.5 + noise)
 
@@ -81,9 +81,9 @@ def _outputs(model: nn.Module, inputs: Batch) -> tuple[Any, dict[str, Tensor]]:
 @contextmanager
 def _hooked(model: nn.Module, seen: dict[str, Tensor]) -> Iterator[None]:
     def keep(name: str, output: Any) -> None:
-        found = tensors_of(output)
-        if found and name not in seen:
-            seen[name] = found[0].detach().clone()
+        tensors = tensors_of(output)
+        if tensors and name not in seen:
+            seen[name] = tensors[0].detach().clone()
 
     handles = [
         module.register_forward_hook(lambda m, a, out, name=name: keep(name, out))
@@ -98,7 +98,7 @@ def _hooked(model: nn.Module, seen: dict[str, Tensor]) -> Iterator[None]:
 
 
 def _differ(whole: Tensor, lone: Tensor | None, i: int, n: int, tolerance: float) -> bool:
-    """Whether a module's output for example i changes with the company it keeps, NaN and infinity included."""
+    """Whether a module's output for example i changes with the rest of the batch, NaN and infinity included."""
     if lone is None or whole.dim() == 0 or lone.dim() == 0 or whole.shape != (n, *lone.shape[1:]):
         return False
     a, b = whole[i].cpu().double(), lone[0].cpu().double()

@@ -10,14 +10,7 @@ from torch import Tensor
 
 
 class DivergedError(Exception):
-    """A batch took another way through the code than a single example; the caller falls back to the loop."""
-
-
-class UnlaidError(DivergedError):
-    """A tensor whose examples are not along one dimension."""
-
-    def __init__(self, one: Sequence[int], many: Sequence[int]) -> None:
-        super().__init__(f"a tensor of shape {tuple(one)} became one of shape {tuple(many)}")
+    """A batch ran different calls than a single example; the caller falls back to the loop."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +21,7 @@ class Layout:
     major: bool = True
 
     def split(self, tensor: Tensor, n: int) -> Tensor:
-        """A view [n, *shape of one example's batch of one]; dimension 0 counts the examples."""
+        """A view [n, *shape for a batch of one]."""
         inner = tensor.shape[self.dim] // n
         if self.dim == 0 and inner == 1:
             return tensor.unsqueeze(1)
@@ -39,13 +32,11 @@ class Layout:
 
 def find_layout(one: Sequence[int], many: Sequence[int], n: int) -> Layout | None:
     """The dimension that grew n-fold from a batch of one to a batch of n; None where nothing grew."""
-    if len(one) != len(many):
-        raise UnlaidError(one, many)
-    grown = [dim for dim, (a, b) in enumerate(zip(one, many, strict=True)) if a != b]
-    if not grown:
+    grown = [dim for dim, (a, b) in enumerate(zip(one, many, strict=False)) if a != b]
+    if not grown and len(one) == len(many):
         return None
-    if len(grown) > 1 or many[grown[0]] != n * one[grown[0]]:
-        raise UnlaidError(one, many)
+    if len(one) != len(many) or len(grown) > 1 or many[grown[0]] != n * one[grown[0]]:
+        raise DivergedError(f"a tensor of shape {tuple(one)} became one of shape {tuple(many)}")
     return Layout(grown[0])
 
 
@@ -60,10 +51,10 @@ def sampled(tensor: Tensor) -> Tensor:
 
 
 def settle_order(layout: Layout, sample: Tensor, many: Tensor, n: int) -> Layout:
-    """Decide whether entries of one example are adjacent, by looking for example 0's values in the batch."""
+    """Decide whether entries of one example are adjacent, by comparing example 0's values with the batch."""
     if many.shape[layout.dim] == n:
         return layout
     minor = Layout(layout.dim, major=False)
-    seen = (sampled(way.split(many, n)[0]).float() for way in (layout, minor))
+    seen = (sampled(order.split(many, n)[0]).float() for order in (layout, minor))
     distance = [torch.linalg.vector_norm(values - sample.float()) for values in seen]
     return layout if bool(distance[0] <= distance[1]) else minor

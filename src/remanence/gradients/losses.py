@@ -1,4 +1,4 @@
-"""The loss of each example: a name or the caller's own function, checked once it is computed."""
+"""The loss of each example: a name or the caller's own function, whose result is checked."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 from remanence.errors import InputError, UnknownNameError
 
 ExampleLoss = Callable[[Any, Any], Tensor]
-"""(outputs, targets) -> one loss an example."""
+"""(outputs, targets) -> one loss per example."""
 
 
 def _logits(outputs: Any) -> Tensor:
-    """Outputs of models that return an object or a tuple, as those of transformers do."""
+    """The logits of models that return an object or a tuple, as transformers do."""
     if isinstance(outputs, Tensor):
         return outputs
     logits = outputs[0] if isinstance(outputs, (tuple, list)) else getattr(outputs, "logits", None)
@@ -55,7 +55,7 @@ def squared_error(outputs: Any, targets: Tensor) -> Tensor:
 LOSSES: dict[str, ExampleLoss] = {"cross_entropy": cross_entropy, "squared_error": squared_error}
 
 
-def resolve(loss: str | ExampleLoss) -> ExampleLoss:
+def loss_function(loss: str | ExampleLoss) -> ExampleLoss:
     """The function that a name stands for, or the caller's own."""
     if callable(loss):
         return loss
@@ -65,12 +65,12 @@ def resolve(loss: str | ExampleLoss) -> ExampleLoss:
 
 
 def example_losses(loss: ExampleLoss, outputs: Any, targets: Any, n: int) -> Tensor:
-    """One loss an example, or an error that says what came instead."""
+    """One loss per example, checked."""
     values = loss(outputs, targets)
     if not isinstance(values, Tensor) or values.shape != (n,):
-        found = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
         raise InputError(
-            f"The loss must return one number an example, shape ({n},); got {found}. "
+            f"The loss must return one number per example, shape ({n},); got {got}. "
             "Does it already average over the batch? Use reduction='none'."
         )
     return values
@@ -85,7 +85,7 @@ def refuse_inference_mode() -> None:
 
 
 def refuse_without_gradient(values: Tensor) -> None:
-    """A loss cut off from the parameters would give norms of 0 that nothing contradicts."""
+    """A loss that is detached from the parameters would silently give norms of 0."""
     if not values.requires_grad:
         raise InputError(
             "The loss must depend on the chosen parameters; it requires no gradient. Does the forward pass "

@@ -14,12 +14,12 @@ Norm = Literal["batch", "group"]
 def _norm(kind: Norm, channels: int) -> nn.Module:
     if kind == "batch":
         return nn.BatchNorm2d(channels)
-    # groups of eight channels or more: fewer make the statistics noisy at small widths
+    # at least eight channels per group: with fewer, the statistics are noisy at small widths
     return nn.GroupNorm(min(32, max(1, channels // 8)), channels)
 
 
 class Block(nn.Module):
-    """Two convolutions and a way around them."""
+    """A residual block of two convolutions."""
 
     def __init__(self, channels_in: int, channels: int, stride: int, norm: Norm) -> None:
         super().__init__()
@@ -34,37 +34,42 @@ class Block(nn.Module):
             self.shortcut = nn.Sequential(conv, _norm(norm, channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The sum of both ways."""
-        out = self.norm2(self.conv2(self.relu1(self.norm1(self.conv1(x)))))
-        both: Tensor = self.relu2(out + self.shortcut(x))
-        return both
+        residual = self.norm2(self.conv2(self.relu1(self.norm1(self.conv1(x)))))
+        out: Tensor = self.relu2(residual + self.shortcut(x))
+        return out
 
 
 class ResNet18(nn.Module):
-    """Four stages of two blocks."""
+    """Four stages of two residual blocks, then average pooling and a linear layer."""
 
     def __init__(self, width: int, norm: Norm, num_classes: int, in_channels: int) -> None:
         super().__init__()
         self.stem = nn.Conv2d(in_channels, width, 3, padding=1, bias=False)
         self.norm, self.relu = _norm(norm, width), nn.ReLU()
-        stages, before = [], width
+        stages, n_in = [], width
         for channels, stride in ((width, 1), (2 * width, 2), (4 * width, 2), (8 * width, 2)):
             stages.append(
-                nn.Sequential(Block(before, channels, stride, norm), Block(channels, channels, 1, norm))
+                nn.Sequential(Block(n_in, channels, stride, norm), Block(channels, channels, 1, norm))
             )
-            before = channels
+            n_in = channels
         self.stages = nn.Sequential(*stages)
         self.pool, self.flatten = nn.AdaptiveAvgPool2d(1), nn.Flatten()
-        self.head = nn.Linear(before, num_classes)
+        self.head = nn.Linear(n_in, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits."""
         features = self.stages(self.relu(self.norm(self.stem(x))))
         logits: Tensor = self.head(self.flatten(self.pool(features)))
         return logits
 
 
 def resnet18(width: int = 64, norm: Norm = "batch", num_classes: int = 10, in_channels: int = 3) -> ResNet18:
-    """ResNet-18; 11,173,962 parameters at width 64 with ten classes."""
+    """ResNet-18 for small images; 11,173,962 parameters at width 64 with ten classes.
+
+    Args:
+        width: channels of the first stage.
+        norm: normalization layers, `batch` or `group`.
+        num_classes: number of classes.
+        in_channels: channels of the images.
+    """
     check_choice("norm", norm, ("batch", "group"))
     return ResNet18(width, norm, num_classes, in_channels)

@@ -1,4 +1,4 @@
-"""A small vision transformer: patches, a class token, learned positions, pre-norm blocks."""
+"""A small vision transformer with a class token, learned position embeddings and pre-norm blocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remanence.errors import InputError
 
 
 class Attention(nn.Module):
-    """Self-attention with separate projections, as in transformers' ViT."""
+    """Self-attention with separate projections, like the ViT of the package `transformers`."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
@@ -19,7 +19,6 @@ class Attention(nn.Module):
         self.output = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Every token looks at every token."""
         n, t, dim = x.shape
         q, k, v = (
             project(x).view(n, t, self.heads, dim // self.heads).transpose(1, 2)
@@ -31,7 +30,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention, then two linear layers, each with a way around."""
+    """A transformer layer: attention and a two-layer perceptron, each with a residual connection."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
@@ -40,14 +39,13 @@ class Layer(nn.Module):
         self.widen, self.narrow = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The residual stream after this layer."""
         x = x + self.attention(self.norm_before(x))
         out: Tensor = x + self.narrow(F.gelu(self.widen(self.norm_after(x))))
         return out
 
 
 class Embeddings(nn.Module):
-    """Patches and a class token, each with its place."""
+    """Patch embeddings and a class token, plus position embeddings: [n, tokens, dim]."""
 
     def __init__(self, image: int, patch: int, dim: int, in_channels: int) -> None:
         super().__init__()
@@ -56,13 +54,12 @@ class Embeddings(nn.Module):
         self.positions = nn.Parameter(torch.randn(1, (image // patch) ** 2 + 1, dim) * 0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[n, tokens, dim]."""
         tokens = self.patches(x).flatten(2).transpose(1, 2)
         return torch.cat([self.class_token.expand(x.shape[0], -1, -1), tokens], 1) + self.positions
 
 
 class ViT(nn.Module):
-    """A classifier that reads the class token."""
+    """A vision transformer that classifies by the class token."""
 
     def __init__(
         self, image: int, patch: int, dim: int, depth: int, heads: int, num_classes: int, in_channels: int
@@ -74,7 +71,6 @@ class ViT(nn.Module):
         self.head = nn.Linear(dim, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits."""
         logits: Tensor = self.head(self.norm(self.layers(self.embeddings(x)))[:, 0])
         return logits
 
@@ -88,7 +84,17 @@ def vit_small(
     num_classes: int = 10,
     in_channels: int = 3,
 ) -> ViT:
-    """A ViT-small for 32x32 images; as many parameters as transformers' ViT of the same shape."""
+    """A small vision transformer, with as many parameters as the ViT of `transformers` at the same sizes.
+
+    Args:
+        depth: number of layers.
+        dim: embedding dimension.
+        heads: attention heads; must divide `dim`.
+        patch: width of a square patch; must divide `image`.
+        image: width of a square image.
+        num_classes: number of classes.
+        in_channels: channels of the images.
+    """
     if image % patch or dim % heads:
         raise InputError(
             f"`patch` must divide `image`, `heads` must divide `dim`; got {patch}, {image}, {heads}, {dim}."

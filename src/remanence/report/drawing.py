@@ -1,4 +1,4 @@
-"""How figures are saved; how they look is `display.look`."""
+"""How figures are saved; their style is in `display.figure_style`."""
 
 from __future__ import annotations
 
@@ -8,38 +8,30 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from remanence.display.look import SERIES, look, new_figure
-from remanence.display.tables import human
+from remanence.display.figure_style import SERIES, look, new_figure
+from remanence.display.html import human
 from remanence.storage import atomic
 
 __all__ = [
     "SERIES",
     "human",
+    "inline_svg",
     "look",
     "new_figure",
     "save_figure",
-    "save_png",
-    "save_svg",
     "to_svg",
 ]
 
 
 def to_svg(figure: Figure) -> str:
     """The figure as an inline <svg> element that scales with the page. The same figure gives the same text."""
-    buffer = io.StringIO()
-    with look():
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    svg = buffer.getvalue()[buffer.getvalue().index("<svg") :]
-    head, body = svg.split(">", 1)
+    return inline_svg(_rendered(figure, "svg").decode())
+
+
+def inline_svg(text: str) -> str:
+    """The <svg> element of a vector file, without its size, so that it scales with the page."""
+    head, body = text[text.index("<svg") :].split(">", 1)
     return re.sub(r' (width|height)="[^"]*"', "", head) + ">" + body
-
-
-def save_svg(figure: Figure, path: Path) -> None:
-    """The figure as a vector file of its own."""
-    buffer = io.BytesIO()
-    with look():
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    atomic.write_bytes(path, buffer.getvalue())
 
 
 _METADATA: dict[str, dict[str, None]] = {
@@ -50,17 +42,12 @@ _METADATA: dict[str, dict[str, None]] = {
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """The figure as PNG, SVG or PDF, by the path's ending; the same figure gives the same bytes."""
-    kind = path.suffix.removeprefix(".")
+    """Save the figure as PNG, SVG or PDF, by the path's suffix; the same figure gives the same bytes."""
+    atomic.write_bytes(path, _rendered(figure, path.suffix.removeprefix(".")))
+
+
+def _rendered(figure: Figure, kind: str) -> bytes:
     buffer = io.BytesIO()
     with look():
         figure.savefig(buffer, format=kind, metadata=_METADATA[kind])
-    atomic.write_bytes(path, buffer.getvalue())
-
-
-def save_png(figure: Figure, path: Path) -> None:
-    """The figure as a picture file."""
-    buffer = io.BytesIO()
-    with look():
-        figure.savefig(buffer, format="png", metadata={"Software": None})
-    atomic.write_bytes(path, buffer.getvalue())
+    return buffer.getvalue()

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.image import imsave
 from numpy.typing import NDArray
 
-from remanence.display.templates import templates_of
+from remanence.display.page_templates import templates_of
 from remanence.storage import atomic
 
 _PAGES = templates_of("remanence.report")

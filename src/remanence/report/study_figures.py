@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
+from remanence.experiments import DurationSummary
 from remanence.report.drawing import SERIES, look, new_figure
-from remanence.trials import DurationSummary
+from remanence.report.statistics import standard_deviation
 
 _MARKERS = "osD^vP"
-_HOLLOW = "not there by the end"
+_HOLLOW = "target not reached"
 
 
 @dataclass(frozen=True)
@@ -27,17 +29,26 @@ class Point:
     Args:
         loss: its mean privacy loss.
         summary: over seeds.
-        each: time of every seed, and whether it got there.
+        by_seed: the time of every seed, and whether it reached the target.
+        interval: 95 % interval of the mean; its upper end is None where it is open.
     """
 
     loss: float
     summary: DurationSummary
-    each: Sequence[tuple[float, bool]]
+    by_seed: Sequence[tuple[float, bool]]
+    interval: tuple[float, float | None] | None = None
+
+    def reach(self, limit: float) -> tuple[float, float]:
+        """Lengths of the error bar below and above the mean; up to the limit where the interval is open."""
+        if self.interval is None:
+            return 0.0, 0.0
+        low, high = self.interval
+        return self.summary.mean - low, max(0.0, (limit if high is None else high) - self.summary.mean)
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a figure; `limit` is how long a run was watched."""
+    """One line of a figure; `limit` is the length of the runs."""
 
     name: str
     points: Sequence[Point]
@@ -46,7 +57,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Curve:
-    """A metric while unlearning one forget set: a line a seed, and what oracles have."""
+    """A metric while unlearning one forget set: one line per seed, and the oracles' mean."""
 
     name: str
     epochs: Sequence[float]
@@ -55,7 +66,7 @@ class Curve:
 
 
 def times_figure(series: Sequence[Series]) -> Figure:
-    """Mean time to unlearn against mean privacy loss, a dot a seed, hollow where it did not get there in time."""
+    """Mean time to unlearn against mean privacy loss with its 95 % interval; one dot per seed, hollow if censored."""
     with look():
         figure = new_figure(7.0, 4.2)
         axes = figure.subplots()
@@ -64,14 +75,14 @@ def times_figure(series: Sequence[Series]) -> Figure:
             colour, marker = SERIES[i % len(SERIES)], _MARKERS[i % len(_MARKERS)]
             losses = [point.loss for point in line.points]
             means = [point.summary.mean for point in line.points]
-            spreads = [point.summary.sd for point in line.points]
-            axes.errorbar(losses, means, spreads, color=colour, marker=marker, ms=6, lw=1.5, capsize=3)
+            reach = np.array([point.reach(line.limit) for point in line.points]).T
+            axes.errorbar(losses, means, reach, color=colour, marker=marker, ms=6, lw=1.5, capsize=3)
             for point in line.points:
-                for value, reached in point.each:
+                for value, reached in point.by_seed:
                     face = colour if reached else "white"
                     axes.plot(point.loss, value, marker, mfc=face, mec=colour, ms=4, alpha=0.55, zorder=4)
             handles.append(Line2D([], [], color=colour, marker=marker, label=line.name))
-        if any(not reached for line in series for point in line.points for _, reached in point.each):
+        if any(not reached for line in series for point in line.points for _, reached in point.by_seed):
             handles.append(Line2D([], [], marker="o", mfc="white", mec="#555", ls="", label=_HOLLOW))
         _log_axis(axes)
         axes.set_ylim(bottom=0)
@@ -85,7 +96,7 @@ def bars_figure(
     groups: Sequence[str],
     quantity: str,
 ) -> Figure:
-    """One panel a metric, a group of bars a size, a bar a score, a dot a seed."""
+    """One panel per metric, one group of bars per size, one bar per score, one dot per seed."""
     with look():
         figure = new_figure(3.6 * len(panels) + 0.6, 3.9)
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
@@ -104,12 +115,12 @@ def bars_figure(
             panel.set_title(title, fontsize=11)
         axes[0].set_ylabel(quantity)
         axes[0].legend(fontsize=8)
-        figure.supxlabel("hollow: not there by the end, so the bar is a lower bound", fontsize=9)
+        figure.supxlabel("hollow: target not reached, so the bar is a lower bound", fontsize=9)
         return figure
 
 
 def curves_figure(panels: Mapping[str, Sequence[Curve]]) -> Figure:
-    """One panel a metric; a line a forget set (mean of seeds, shaded between the extremes), its oracles dashed."""
+    """One panel per metric, one line per forget set (mean, shaded between the extremes), its oracles dashed."""
     with look():
         columns = 2 if len(panels) > 1 else 1
         rows = -(-len(panels) // columns)
@@ -134,7 +145,7 @@ def curves_figure(panels: Mapping[str, Sequence[Curve]]) -> Figure:
 
 
 def lines_figure(lines: Mapping[str, Mapping[str, Sequence[float]]], quantity: str) -> Figure:
-    """A line for each name over the same few places, a dot a seed."""
+    """One line per name over the same few places, one dot per seed."""
     with look():
         figure = new_figure(6.4, 3.4)
         axes = figure.subplots()
@@ -156,7 +167,7 @@ def lines_figure(lines: Mapping[str, Mapping[str, Sequence[float]]], quantity: s
 
 
 def group_figure(losses: Sequence[float], forms: Mapping[str, Sequence[Sequence[float]]]) -> Figure:
-    """Group loss against mean privacy loss, a line a form, one standard deviation over estimates shaded."""
+    """Group loss against mean privacy loss: one line per form, one standard deviation over estimates shaded."""
     with look():
         figure = new_figure(6.8, 4.0)
         axes = figure.subplots()
@@ -166,7 +177,7 @@ def group_figure(losses: Sequence[float], forms: Mapping[str, Sequence[Sequence[
                 continue
             places = [loss for loss, _ in known]
             means = np.array([np.mean(values) for _, values in known])
-            spreads = np.array([_sd(values) for _, values in known])
+            spreads = np.array([standard_deviation(values) for _, values in known])
             colour, marker = SERIES[(2 * i) % len(SERIES)], _MARKERS[i]
             axes.plot(places, means, marker + "-", color=colour, label=name)
             low = np.maximum(means - spreads, means * 1e-3)
@@ -181,7 +192,7 @@ def group_figure(losses: Sequence[float], forms: Mapping[str, Sequence[Sequence[
 def barriers_figure(
     losses: Sequence[float], subsets: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]
 ) -> Figure:
-    """One panel a subset of the data: barriers before and after unlearning, and between oracles."""
+    """One panel per subset of the data: barriers before and after unlearning, and between oracles."""
     names = {"before": "before unlearning", "after": "after unlearning", "baseline": "between oracles"}
     with look():
         figure = new_figure(3.7 * len(subsets) + 0.8, 3.9)
@@ -192,7 +203,7 @@ def barriers_figure(
                     continue
                 colour, marker = SERIES[(4 - 2 * i) % len(SERIES)], _MARKERS[i]
                 means = [float(np.mean(values)) for values in each]
-                spreads = [_sd(values) for values in each]
+                spreads = [standard_deviation(values) for values in each]
                 panel.errorbar(
                     losses, means, spreads, color=colour, marker=marker, capsize=3, lw=1.4, label=names[kind]
                 )
@@ -204,7 +215,7 @@ def barriers_figure(
 
 
 def pictures_figure(rows: Mapping[str, Sequence[tuple[NDArray[np.floating[Any]], str]]]) -> Figure:
-    """One row a name: pictures [height, width, channels] with their labels."""
+    """One row per name: pictures [height, width, channels] with their labels."""
     with look():
         columns = max(len(each) for each in rows.values())
         figure = new_figure(0.85 * columns, 1.25 * len(rows))
@@ -220,9 +231,46 @@ def pictures_figure(rows: Mapping[str, Sequence[tuple[NDArray[np.floating[Any]],
         return figure
 
 
-def _sd(values: Sequence[float]) -> float:
-    """Sample standard deviation; no bar for a single value."""
-    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+def interval_text(interval: Sequence[float | None] | None) -> str:
+    """An interval of epochs in words: `(1.5 to 8.0)`, `(from 20.0)` when it is open, empty when there is none."""
+    if interval is None:
+        return ""
+    low, high = interval
+    return f"(from {low:.1f})" if high is None else f"({low:.1f} to {high:.1f})"
+
+
+def proxies_figure(
+    losses: NDArray[np.float64],
+    proxies: Mapping[str, NDArray[np.float64]],
+    agreement: Mapping[str, float],
+    bins: int = 30,
+) -> Figure:
+    """Each proxy, over its largest value, averaged in bins of equally many examples along the privacy loss."""
+    with look():
+        figure = new_figure(7.0, 3.8)
+        axes = figure.subplots()
+        groups = np.array_split(np.argsort(losses, kind="stable"), min(bins, len(losses)))
+        centres = [losses[group].mean() for group in groups]
+        for (name, values), colour, marker in zip(
+            proxies.items(), cycle(SERIES), cycle("osD^v"), strict=False
+        ):
+            scaled = values / values.max() if values.max() > 0 else values
+            known = f"ρ = {agreement[name]:.2f}" if name in agreement else "ρ undefined"
+            label = f"{name.replace('_', ' ')} ({known})"
+            axes.plot(
+                centres,
+                [scaled[group].mean() for group in groups],
+                marker + "-",
+                ms=4,
+                lw=1,
+                c=colour,
+                label=label,
+            )
+        axes.set_xscale("log")
+        axes.set_xlabel("privacy loss (mean of a bin)")
+        axes.set_ylabel("proxy, relative to its largest value")
+        axes.legend(fontsize=9)
+        return figure
 
 
 def _log_axis(axes: Axes) -> None:

@@ -1,37 +1,37 @@
-"""A deletion request from arrival to evidence."""
+"""Deletion requests: calibrate, plan, forget, verify the evidence, purge."""
 
-from remanence.requests.calibration import Calibration, CalibrationSettings, calibrate, read_calibration
-from remanence.requests.carry_out import Outcome, forget
+from remanence.requests.calibrating import calibrate
+from remanence.requests.calibration import Calibration, CalibrationSettings, read_calibration
 from remanence.requests.evidence import Check, read_evidence, verify_evidence
-from remanence.requests.page import write_plan_page
-from remanence.requests.papers import Orders
+from remanence.requests.forget_request import ForgetResult, forget
 from remanence.requests.plan import Plan, make_plan
-from remanence.requests.purging import Purged, purge, survey
-from remanence.requests.remains import Remain, remains_of
-from remanence.requests.request import Request, read_request
+from remanence.requests.plan_page import write_plan_page
+from remanence.requests.purging import Purged, list_remaining_artifacts, purge
+from remanence.requests.remaining_artifacts import RemainingArtifact
+from remanence.requests.request import ForgetOptions, Request, make_request, read_request
 from remanence.requests.signing import read_private_key, read_public_key
 
 __all__ = [
     "Calibration",
     "CalibrationSettings",
     "Check",
-    "Orders",
-    "Outcome",
+    "ForgetOptions",
+    "ForgetResult",
     "Plan",
     "Purged",
-    "Remain",
+    "RemainingArtifact",
     "Request",
     "calibrate",
     "forget",
+    "list_remaining_artifacts",
     "make_plan",
+    "make_request",
     "purge",
     "read_calibration",
     "read_evidence",
     "read_private_key",
     "read_public_key",
     "read_request",
-    "remains_of",
-    "survey",
     "verify_evidence",
     "write_plan_page",
 ]

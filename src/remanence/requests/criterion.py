@@ -1,4 +1,4 @@
-"""When a request is done: what must hold, and for how long."""
+"""When a request counts as forgotten, and what is measured to find out."""
 
 from __future__ import annotations
 
@@ -7,84 +7,107 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from remanence.experiments import STAY, Duration, UnlearnSettings, curve, time_to_unlearn
 from remanence.forecast import Expectation
-from remanence.trials import Duration, time_to_unlearn
-from remanence.trials.stopping import STAY
+from remanence.training import Run
+from remanence.types import Measurement
 
 SMALL = 20
-"""Below so many examples one example is more than five points: the criterion is then continuous."""
-AIM = 0.03
-"""Stop within three points of what is expected, so that five hold beside a model that is really retrained."""
+"""Below this many examples, one example is more than five points, and the criterion uses a continuous metric."""
+TOLERANCE = 0.03
+"""Stop within three points of the expected value, so that the result is within five points of a retrained model."""
 SPREADS = 2.0
-"""How many standard deviations of models never trained on a small set count as close."""
-MAY_LOSE = 0.02
-"""Test accuracy that a model may be down by when a request counts as done: two points."""
-Metric = Literal["mia", "log_odds"]
+"""Standard deviations between models never trained on a small set that count as close."""
+ACCURACY_LOSS = 0.02
+"""The largest loss of test accuracy with which a request counts as forgotten: two points."""
+MONITORED = ("mia", "log_odds", "ua", "ra", "test")
+SAMPLE = 2000
+"""Maximum number of retain and test examples in one evaluation."""
+StoppingMetric = Literal["mia", "log_odds"]
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """A metric must stay this close to what a model never trained on the set would show, and the model be of use.
+    """A metric stays close to the value of models never trained on the set, without a loss of test accuracy.
 
     Args:
-        metric: `mia`, in shares, or for small sets `log_odds`.
-        target: what such a model would show.
-        tolerance: how far off counts as close, on both sides.
-        stay: for how many evaluations in a row.
-        may_lose: how far below its start test accuracy may be at these evaluations.
+        metric: `mia`, or `log_odds` for small sets.
+        target: the expected value of a model never trained on the set.
+        tolerance: largest difference from the target, on both sides.
+        stay: number of consecutive evaluations for which it must hold.
+        accuracy_loss: largest loss of test accuracy at these evaluations.
     """
 
-    metric: Metric
+    metric: StoppingMetric
     target: float
     tolerance: float
     stay: int = STAY
-    may_lose: float = MAY_LOSE
+    accuracy_loss: float = ACCURACY_LOSS
 
-    def time(self, rows: Sequence[Mapping[str, Any]]) -> Duration:
-        """When it began to hold, or for how long it was sought in vain; from measurements."""
-        shaken = self._shaken(rows)
-        seen = [
-            (row["step"], math.inf if row["step"] in shaken else row["value"])
-            for row in rows
-            if row["metric"] == self.metric
-        ]
-        if len(seen) < self.stay:
-            return Duration(float(seen[-1][0] if seen else 0), reached=False)
-        steps, values = zip(*seen, strict=True)
-        return time_to_unlearn(steps, values, self.target, tolerance=self.tolerance, stay=self.stay)
+    def time(self, rows: Sequence[Measurement]) -> Duration:
+        """The step at which it began to hold or, if it never did, the last step."""
+        degraded = self._degraded_steps(rows)
+        steps, values = curve(rows, self.metric)
+        if len(steps) < self.stay:
+            return Duration(float(steps[-1] if steps else 0), reached=False)
+        usable = [math.inf if step in degraded else value for step, value in zip(steps, values, strict=True)]
+        return time_to_unlearn(steps, usable, self.target, tolerance=self.tolerance, stay=self.stay)
 
-    def _shaken(self, rows: Sequence[Mapping[str, Any]]) -> set[int]:
-        """Steps at which the model was worse than it may be; fine-tuning mostly mends that by the next look."""
-        accuracy = [(row["step"], row["value"]) for row in rows if row["metric"] == "test"]
-        return {step for step, value in accuracy if value < accuracy[0][1] - self.may_lose - 1e-9}
-
-    def holds(self, rows: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether the search can end."""
+    def holds(self, rows: Sequence[Measurement]) -> bool:
         return self.time(rows).reached
 
-    def close(self, value: float) -> bool:
-        """Whether one value is close."""
+    def is_close(self, value: float) -> bool:
         return abs(value - self.target) <= self.tolerance + 1e-9
 
     def sentence(self) -> str:
-        """The criterion in words."""
-        what = {
+        quantity = {
             "mia": "the share that a membership attack calls never trained on",
             "log_odds": "the mean log-odds of the true class, relative to test examples,",
         }[self.metric]
         return (
-            f"{what} is within {self.tolerance:.2g} of {self.target:.2f}, which models never trained on it show, "
-            f"in {self.stay} evaluations in a row, while test accuracy is at most {100 * self.may_lose:.2g} points "
-            "below where it began"
+            f"{quantity} is within {self.tolerance:.2g} of {self.target:.2f}, the value of models never trained on "
+            f"these examples, in {self.stay} consecutive evaluations, and test accuracy is at most "
+            f"{100 * self.accuracy_loss:.2g} points below its initial value"
         )
 
     def document(self) -> dict[str, Any]:
-        """As plain values."""
-        return asdict(self)
+        return asdict(self) | {"sentence": self.sentence()}
+
+    def _degraded_steps(self, rows: Sequence[Measurement]) -> set[int]:
+        """Steps with too low a test accuracy; fine-tuning mostly repairs it by the next evaluation."""
+        steps, accuracy = curve(rows, "test")
+        return {
+            step
+            for step, value in zip(steps, accuracy, strict=True)
+            if value < accuracy[0] - self.accuracy_loss - 1e-9
+        }
 
 
 def criterion_for(size: int, expected: Expectation) -> Criterion:
-    """Three points of the membership attack; for a set too small to be measured in points, two spreads of log-odds."""
+    """Three points of the membership attack; two standard deviations of the log-odds for a small set."""
     if size < SMALL:
         return Criterion("log_odds", expected.log_odds, SPREADS * expected.log_odds_spread)
-    return Criterion("mia", expected.mia, AIM)
+    return Criterion("mia", expected.mia, TOLERANCE)
+
+
+def monitored_settings(
+    run: Run, method: str, options: Mapping[str, Any], budget: int, seed: int, further: Sequence[str] = ()
+) -> UnlearnSettings:
+    """Settings that unlearn for at most `budget` steps and measure what the criterion needs, and `further` metrics."""
+    return UnlearnSettings(
+        method,
+        options,
+        steps=budget,
+        seed=seed,
+        metrics=(*MONITORED, *further),
+        at=_evaluation_steps(run, budget),
+        sample=SAMPLE,
+    )
+
+
+def _evaluation_steps(run: Run, budget: int) -> tuple[int, ...]:
+    """Eight evaluations per epoch for two and a half epochs, where the metrics change fast, then four."""
+    epoch = run.settings.recipe.steps_per_epoch(len(run.data()[0]))
+    dense, sparse = max(1, epoch // 8), max(1, epoch // 4)
+    early = min(budget, 20 * dense)
+    return tuple(sorted({*range(0, early + 1, dense), *range(early, budget + 1, sparse), budget}))

@@ -1,4 +1,4 @@
-"""What a request would take, before anything is changed."""
+"""The plan of a request: difficulty, forecast, cost and a recommendation, before anything is changed."""
 
 from __future__ import annotations
 
@@ -8,34 +8,31 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from remanence.experiments import measure, sampled
 from remanence.forecast import Expectation, Forecast, difficulty_of
-from remanence.requests.calibration import Calibration, model_hash, read_calibration
-from remanence.requests.criterion import SMALL, SPREADS, Criterion
-from remanence.requests.ledger import bound_document, group_bound, removed_norms
-from remanence.requests.request import Request, trace_of
-from remanence.requests.stages import SAMPLE
+from remanence.requests.calibration import Calibration, read_calibration
+from remanence.requests.criterion import MONITORED, SAMPLE, SMALL, SPREADS, Criterion, criterion_for
+from remanence.requests.request import Request, model_hash
+from remanence.requests.request_ledger import bound_document, group_bound, removed_norms
 from remanence.scores import ScoreTable, score_table
 from remanence.training import Run
-from remanence.trials import measure, sampled
-from remanence.types import Bound, positions_of
+from remanence.types import Bound, NormTrace, positions_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Action = Literal["unlearn", "retrain", "nothing"]
 PERCENTILES = (10, 25, 50, 75, 90)
-_WATCHED = ("mia", "log_odds", "ua", "test")
 _VERBS = {"finetune": "Fine-tune"}
-_DEAR = 0.8
-"""Unlearning that is expected to cost this share of retraining is not worth its doubts."""
+_TOO_EXPENSIVE = 0.8
+"""Unlearning that is expected to cost this share of retraining is not worth its uncertainty."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """One of the examples asked for: how hard, and harder than which share of all."""
+    """One example of a request: its class, its privacy loss, and the percentage of examples with a lower loss."""
 
     id: int | str
     label: str
@@ -45,37 +42,35 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a request would take.
+    """What a request is expected to take.
 
     Args:
-        request: what is asked for.
+        request: the request.
         model: hash of the model's weights.
-        percentiles: of the request's examples, among all that the run holds, by privacy loss: at 10, 25, 50, 75, 90 %.
         members: the examples, hardest first.
-        expected: what a model never trained on them would show.
+        expected: the expected metrics of a model never trained on them.
         criterion: when they count as forgotten.
-        now: what the model shows today, by metric.
+        now: metrics of the model before unlearning.
         forecast: steps to unlearn.
-        seconds_a_step: of unlearning, where it was calibrated.
-        retraining: steps and seconds of the alternative.
-        accuracy: change of test accuracy seen in calibration: median, and the range of nine in ten.
-        bound: on how far the request (and all before it) moves the law of the trained model.
-        method: how it would be done.
-        options: with which hyperparameters.
-        budget: steps after which it is given up.
-        action: what is recommended.
-        caveats: what must be said aloud.
+        seconds_per_step: of unlearning, on the machine that calibrated.
+        retraining: steps and seconds of retraining.
+        accuracy: change of test accuracy in the calibration: median, and 5 % and 95 % quantiles.
+        bound: on how much this and all earlier requests change the distribution of the trained model.
+        method: the unlearning method.
+        options: its hyperparameters.
+        budget: maximum number of steps.
+        action: the recommendation.
+        caveats: limits of the plan, as sentences.
     """
 
     request: Request
     model: str
-    percentiles: Mapping[int, float]
     members: tuple[Member, ...]
     expected: Expectation
     criterion: Criterion
     now: Mapping[str, float]
     forecast: Forecast
-    seconds_a_step: float
+    seconds_per_step: float
     retraining: Mapping[str, float]
     accuracy: tuple[float, float, float]
     bound: Bound
@@ -86,59 +81,56 @@ class Plan:
     caveats: tuple[str, ...]
 
     @property
+    def percentiles(self) -> dict[int, float]:
+        """Quantiles of the members' percentiles, by their level in percent."""
+        ranks = [member.percentile for member in self.members]
+        return {level: float(np.percentile(ranks, level)) for level in PERCENTILES}
+
+    @property
     def share_of_retraining(self) -> float:
-        """What unlearning is expected to cost, training anew being 1."""
-        return self.forecast.steps * self.seconds_a_step / max(self.retraining["seconds"], 1e-9)
+        """Expected cost of unlearning relative to retraining."""
+        return _share(self.forecast, self.seconds_per_step, self.retraining)
 
     def recommendation(self) -> str:
-        """What to do, in one sentence."""
+        """The recommended action, in one sentence."""
         if self.action == "nothing":
             return (
-                "Nothing measurable to remove: the model already treats these examples as one that never saw them "
-                "would. `forget` still takes them out of all further training, confirms it, and writes the evidence."
+                "Nothing measurable to remove: the model already behaves on these examples like a model that was never "
+                "trained on them. `forget` still excludes them from all further training, confirms this, and writes "
+                "the evidence."
             )
         steps = round(self.forecast.steps)
         if self.action == "retrain":
             return (
-                f"Retrain: unlearning is expected to take {steps} steps, {self.share_of_retraining:.0%} of what "
-                "training anew costs, and retraining leaves no doubt."
+                f"Retrain: unlearning is expected to take {steps} steps, {self.share_of_retraining:.0%} of the cost of "
+                "retraining, and retraining leaves no uncertainty."
             )
+        settings = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in self.options.items())
         return (
-            f"{_VERBS.get(self.method, self.method)} for about {steps} steps with {self._how()}, "
+            f"{_VERBS.get(self.method, self.method)} for about {steps} steps with {settings}, "
             f"{self.share_of_retraining:.0%} of the cost of retraining."
         )
 
-    def _how(self) -> str:
-        return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in self.options.items())
+    def minutes(self, steps: float) -> float:
+        """The duration of this many steps, on the machine that calibrated."""
+        return steps * self.seconds_per_step / 60
 
     def document(self, *, ids: bool = True) -> dict[str, Any]:
-        """The plan as plain values; without the members where ids are not to be told."""
-        high = self.forecast.high
+        """The plan as JSON values, with or without the single examples."""
         return {
             "request": self.request.forget_set.name,
             "size": len(self.request.ids),
             "model": self.model,
-            "percentiles": {str(at): value for at, value in self.percentiles.items()},
-            **({"members": [asdict(each) for each in self.members]} if ids else {}),
-            "criterion": self.criterion.document() | {"sentence": self.criterion.sentence()},
+            "percentiles": {str(level): value for level, value in self.percentiles.items()},
+            **({"members": [asdict(member) for member in self.members]} if ids else {}),
+            "criterion": self.criterion.document(),
             "now": dict(self.now),
             "expected_if_never_trained_on": asdict(self.expected) | {"beyond": list(self.expected.beyond)},
-            "forecast": {
-                "steps": self.forecast.steps,
-                "low": self.forecast.low,
-                "high": high if math.isfinite(high) else None,
-                "coverage": self.forecast.coverage,
-                "beyond": list(self.forecast.beyond),
-                "minutes": self.minutes(self.forecast.steps),
-                "minutes_low": self.minutes(self.forecast.low),
-                "minutes_high": self.minutes(high) if math.isfinite(high) else None,
-            },
+            "forecast": self._forecast_document(),
             "retraining": {"steps": self.retraining["steps"], "minutes": self.retraining["seconds"] / 60},
             "share_of_retraining": self.share_of_retraining,
             "test_accuracy_change": dict(zip(("median", "low", "high"), self.accuracy, strict=True)),
-            "bound": bound_document(
-                self.bound, "group loss of everything removed so far and of this request"
-            ),
+            "bound": bound_document(self.bound, "group loss of all removed examples and of this request"),
             "method": self.method,
             "options": dict(self.options),
             "budget": self.budget,
@@ -147,92 +139,101 @@ class Plan:
             "caveats": list(self.caveats),
         }
 
+    def _forecast_document(self) -> dict[str, Any]:
+        forecast = self.forecast
+        bounded = math.isfinite(forecast.high)
+        return {
+            "steps": forecast.steps,
+            "low": forecast.low,
+            "high": forecast.high if bounded else None,
+            "coverage": forecast.coverage,
+            "beyond": list(forecast.beyond),
+            "minutes": self.minutes(forecast.steps),
+            "minutes_low": self.minutes(forecast.low),
+            "minutes_high": self.minutes(forecast.high) if bounded else None,
+        }
+
     def plot(self, *, ax: Axes | None = None) -> Axes:
-        """Draw the forecast beside training anew; on new axes by default."""
-        from remanence.display.axes import draw_forecast, on_axes
+        """Draw the forecast beside retraining; on new axes by default."""
+        from remanence.display.plots import draw_forecast, on_axes
 
         return on_axes(lambda axes: draw_forecast(axes, *self._drawn()), ax)
 
     def _repr_html_(self) -> str:
-        from remanence.display.cards import plan_card
+        from remanence.display.notebook_cards import plan_card
 
         high = f"{self.forecast.high:.0f}" if math.isfinite(self.forecast.high) else "unknown"
         rows = {
             "request": f"{self.request.forget_set.name} ({len(self.request.ids)} examples)",
             "steps": f"{self.forecast.steps:.0f} ({self.forecast.coverage:.0%}: {self.forecast.low:.0f} to {high})",
-            "minutes": f"{self.minutes(self.forecast.steps):.1f}; anew {self.retraining['seconds'] / 60:.1f}",
-            "harder than": f"{self.percentiles[50]:.0f} % of all examples, half of them",
+            "minutes": f"{self.minutes(self.forecast.steps):.1f}; retraining {self.retraining['seconds'] / 60:.1f}",
+            "median percentile": f"harder than {self.percentiles[50]:.0f} % of all examples",
             "forgotten when": self.criterion.sentence(),
             "bound": f"{self.bound.value:.3g} ({self.bound.status})",
         }
         return plan_card(self.recommendation(), rows, self.caveats, self._drawn())
 
     def _drawn(self) -> tuple[float, float, float, float, float]:
-        found = self.forecast
-        return found.steps, found.low, found.high, float(self.retraining["steps"]), found.coverage
-
-    def minutes(self, steps: float) -> float:
-        """How long so many steps take, where it was calibrated."""
-        return steps * self.seconds_a_step / 60
+        steps, low, high = self.forecast.steps, self.forecast.low, self.forecast.high
+        return steps, low, high, float(self.retraining["steps"]), self.forecast.coverage
 
 
-def make_plan(run: Run, request: Request, calibration: Calibration | None = None) -> Plan:
-    """Plan a request; changes nothing."""
-    calibration = calibration or read_calibration(run)
-    settings, trace = calibration.settings, trace_of(run)
-    table = score_table(trace)
-    expected, criterion = calibration.expect(request.ids), calibration.criterion(request.ids)
-    now = _now(run, request, settings.seed)
-    done = criterion.close(now[criterion.metric])
+def make_plan(
+    run: Run, request: Request, calibration: Calibration | None = None, trace: NormTrace | None = None
+) -> Plan:
+    """Plan a request; changes nothing.
+
+    Args:
+        run: a calibrated run.
+        request: the request.
+        calibration: the run's calibration; read from its folder by default.
+        trace: the run's trace; read from its folder by default.
+    """
+    calibration = read_calibration(run) if calibration is None else calibration
+    trace = run.trace() if trace is None else trace
+    settings, table = calibration.settings, score_table(trace)
+    assert settings.budget is not None  # a calibration has resolved settings
+    expected = calibration.pool.expect(request.ids)
+    criterion = criterion_for(len(request.ids), expected)
+    now = _measure_now(run, request, settings.seed)
+    done = criterion.is_close(now[criterion.metric])
     difficulty = difficulty_of(request.ids, table, done=done)
     forecast = calibration.forecaster(criterion.metric).forecast(difficulty)
-    cost = forecast.steps * calibration.seconds_a_step() / max(calibration.retraining["seconds"], 1e-9)
+    seconds_per_step = calibration.seconds_per_step()
+    expensive = _share(forecast, seconds_per_step, calibration.retraining) > _TOO_EXPENSIVE
     return Plan(
         request=request,
         model=model_hash(run),
-        percentiles=_percentiles(table, request),
         members=_members(run, table, request),
         expected=expected,
         criterion=criterion,
         now=now,
         forecast=forecast,
-        seconds_a_step=calibration.seconds_a_step(),
+        seconds_per_step=seconds_per_step,
         retraining=calibration.retraining,
-        accuracy=_accuracy(calibration),
-        bound=group_bound(removed_norms(run, trace, request.ids), trace.steps, trace.mechanism),
+        accuracy=_accuracy_changes(calibration),
+        bound=group_bound(removed_norms(run, trace, request.ids), trace),
         method=settings.method,
         options=settings.options,
-        budget=int(settings.budget or 0),
-        action="nothing"
-        if criterion.close(now[criterion.metric])
-        else "retrain"
-        if cost > _DEAR
-        else "unlearn",
+        budget=settings.budget,
+        action="nothing" if done else "retrain" if expensive else "unlearn",
         caveats=_caveats(calibration, request, expected, forecast, now),
     )
 
 
-def _now(run: Run, request: Request, seed: int) -> dict[str, float]:
-    watched = sampled(run.split(request.forget_set), SAMPLE, seed)
-    return {row.metric: row.value for row in measure(run.model(), watched, _WATCHED, step=0, seed=seed)}
+def _share(forecast: Forecast, seconds_per_step: float, retraining: Mapping[str, float]) -> float:
+    return forecast.steps * seconds_per_step / max(retraining["seconds"], 1e-9)
 
 
-def _percentiles(table: ScoreTable, request: Request) -> dict[int, float]:
-    """Where the request's examples stand among all, in percent, at each share of the request."""
-    ranks = _ranks(table)[positions_of(request.ids, table.ids, what="the trace")]
-    return {at: float(np.percentile(ranks, at)) for at in PERCENTILES}
-
-
-def _ranks(table: ScoreTable) -> NDArray[np.float64]:
-    """Each example's share of examples that are easier than it, in percent."""
-    losses = table.column("privacy_loss").values
-    found: NDArray[np.float64] = 100 * (rankdata(losses) - 0.5) / len(losses)
-    return found
+def _measure_now(run: Run, request: Request, seed: int) -> dict[str, float]:
+    split = sampled(run.split(request.forget_set), SAMPLE, seed)
+    return {row.metric: row.value for row in measure(run.model(), split, MONITORED, step=0, seed=seed)}
 
 
 def _members(run: Run, table: ScoreTable, request: Request) -> tuple[Member, ...]:
+    all_losses = table.column("privacy_loss").values
     rows = positions_of(request.ids, table.ids, what="the trace")
-    losses, ranks = table.column("privacy_loss").values[rows], _ranks(table)[rows]
+    losses, ranks = all_losses[rows], 100 * (rankdata(all_losses)[rows] - 0.5) / len(all_losses)
     examples = run.clean[0].take(request.ids)
     labels = [examples.class_names[int(label)] for label in examples.labels]
     order = np.argsort(-losses, kind="stable")
@@ -240,10 +241,10 @@ def _members(run: Run, table: ScoreTable, request: Request) -> tuple[Member, ...
     return tuple(Member(ids[i], labels[i], float(losses[i]), float(ranks[i])) for i in order)
 
 
-def _accuracy(calibration: Calibration) -> tuple[float, float, float]:
-    changes = [row["accuracy_change"] for row in calibration.rows]
-    middle, low, high = np.quantile(changes, (0.5, 0.05, 0.95))
-    return float(middle), float(low), float(high)
+def _accuracy_changes(calibration: Calibration) -> tuple[float, float, float]:
+    changes = [trial.accuracy_change for trial in calibration.trials]
+    median, low, high = np.quantile(changes, (0.5, 0.05, 0.95))
+    return float(median), float(low), float(high)
 
 
 def _caveats(
@@ -253,28 +254,30 @@ def _caveats(
     forecast: Forecast,
     now: Mapping[str, float],
 ) -> tuple[str, ...]:
-    said = [f"Beyond what was calibrated: {why}." for why in (*forecast.beyond, *expected.beyond)]
+    sentences = [
+        f"Outside the calibrated range: {reason}." for reason in (*forecast.beyond, *expected.beyond)
+    ]
     if not math.isfinite(forecast.high):
-        said.append(
-            "No upper end of the interval: too many calibration sets were not unlearned within the budget "
+        sentences.append(
+            "The interval has no upper end: too many calibration sets were not unlearned within the budget "
             f"of {calibration.settings.budget} steps."
         )
     if calibration.inherited:
-        said.append("The calibration was made on this model before earlier requests left it.")
-    return (*said, *_what_small_shows(request, expected, now))
+        sentences.append("The calibration was made before earlier requests were removed from this model.")
+    if len(request.ids) < SMALL:
+        sentences.append(_small_request(len(request.ids), expected, now["log_odds"]))
+    return tuple(sentences)
 
 
-def _what_small_shows(request: Request, expected: Expectation, now: Mapping[str, float]) -> tuple[str, ...]:
-    """What a set this small can and cannot show."""
-    size = len(request.ids)
-    if size >= SMALL:
-        return ()
-    off = (now["log_odds"] - expected.log_odds) / expected.log_odds_spread
+def _small_request(size: int, expected: Expectation, log_odds: float) -> str:
+    """What can and cannot be shown for a set this small."""
+    distance = (log_odds - expected.log_odds) / expected.log_odds_spread
     return (
         f"{size} example{'' if size == 1 else 's'} cannot be measured in points of accuracy: one is "
         f"{100 / size:.0f} points. The criterion is the mean log-odds of the true class instead. Models never trained "
         f"on them differ from each other by ±{expected.log_odds_spread:.2f} (one standard deviation); this model is "
-        f"{abs(off):.1f} of those {'above' if off > 0 else 'below'} their mean of {expected.log_odds:.2f}. So it can "
-        f"be shown that the model is not further off than {SPREADS:g} of them. It cannot be shown that nothing "
-        "remains: what is smaller than the luck of one training run stays hidden, in this model as in a retrained one.",
+        f"{abs(distance):.1f} standard deviations {'above' if distance > 0 else 'below'} their mean of "
+        f"{expected.log_odds:.2f}. It can be shown that the model is within {SPREADS:g} standard deviations. It cannot "
+        "be shown that nothing remains: effects smaller than the differences between training runs cannot be "
+        "detected, in this model or in a retrained one."
     )

@@ -1,11 +1,11 @@
-"""One byte sequence for a document, a digest of it, and a signature that anybody can check."""
+"""Canonical bytes of a document, its digest, and its Ed25519 signature."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +21,24 @@ from cryptography.hazmat.primitives.serialization import (
 from remanence.errors import InputError
 
 ALGORITHM = "Ed25519"
-_OUTSIDE = ("digest", "signature")
-"""What is said about a document is not part of it."""
+_NOT_SIGNED = ("digest", "signature")
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
     """The bytes that digest and signature cover: sorted keys, no spaces, UTF-8."""
-    inside = {key: value for key, value in document.items() if key not in _OUTSIDE}
-    text = json.dumps(inside, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    content = {key: value for key, value in document.items() if key not in _NOT_SIGNED}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode()
 
 
-def rendered(document: Mapping[str, Any]) -> bytes:
-    """The file: the only way in which a document is written, so that every byte of it counts."""
+def serialize(document: Mapping[str, Any]) -> bytes:
+    """The content of the file. There is only one way to write a document, so every changed byte is detected."""
     text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return text.encode() + b"\n"
 
 
-def sealed(document: Mapping[str, Any], key: Ed25519PrivateKey | None) -> dict[str, Any]:
-    """The document with its digest, and signed if there is a key."""
+def sign(document: Mapping[str, Any], key: Ed25519PrivateKey | None) -> dict[str, Any]:
+    """The document with its digest and, if there is a key, its signature."""
     content = canonical(document)
     signature = None
     if key is not None:
@@ -49,12 +48,11 @@ def sealed(document: Mapping[str, Any], key: Ed25519PrivateKey | None) -> dict[s
 
 
 def digest_holds(document: Mapping[str, Any]) -> bool:
-    """Whether the document is the one that its digest was taken of."""
     return bool(document.get("digest") == hashlib.sha256(canonical(document)).hexdigest())
 
 
 def signature_holds(document: Mapping[str, Any]) -> bool:
-    """Whether the key that the document names has signed it."""
+    """Whether the signature was made with the key that the document names."""
     signature = document["signature"]
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature["public_key"]))
@@ -65,14 +63,14 @@ def signature_holds(document: Mapping[str, Any]) -> bool:
 
 
 def fingerprint(public_key: str) -> str:
-    """A short name of a public key, to read out over the telephone."""
+    """A short form of a public key, to compare by eye."""
     digest = hashlib.sha256(bytes.fromhex(public_key)).hexdigest()
     return " ".join(digest[i : i + 4] for i in range(0, 24, 4))
 
 
 def read_private_key(path: Path) -> Ed25519PrivateKey:
-    """An Ed25519 private key in PEM or OpenSSH form, without a passphrase."""
-    content = _bytes(path)
+    """Read an Ed25519 private key in PEM or OpenSSH format, without a passphrase."""
+    content = _key_file(path)
     try:
         load = load_ssh_private_key if b"OPENSSH PRIVATE KEY" in content else load_pem_private_key
         key = load(content, password=None)
@@ -91,11 +89,10 @@ def read_private_key(path: Path) -> Ed25519PrivateKey:
 
 
 def read_public_key(path: Path) -> str:
-    """An Ed25519 public key in PEM or OpenSSH form, as hexadecimal digits."""
-    content = _bytes(path)
+    """Read an Ed25519 public key in PEM or OpenSSH format; returns hexadecimal digits."""
+    content = _key_file(path)
     try:
-        load = load_ssh_public_key if content.startswith(b"ssh-") else load_pem_public_key
-        key = load(content)
+        key = (load_ssh_public_key if content.startswith(b"ssh-") else load_pem_public_key)(content)
     except (ValueError, UnsupportedAlgorithm):
         raise InputError(
             f"{path} must be an Ed25519 public key (`openssl pkey -in key.pem -pubout`); it cannot be read as one."
@@ -105,12 +102,16 @@ def read_public_key(path: Path) -> str:
     return key.public_bytes_raw().hex()
 
 
-def hidden(ids: list[int | str], salt: str) -> list[str]:
-    """Each id's keyed hash; whoever has the salt can check an id, nobody else can guess one."""
-    return [hmac.new(bytes.fromhex(salt), str(each).encode(), "sha256").hexdigest() for each in ids]
+def hash_ids(ids: Sequence[int | str], salt: str) -> list[str]:
+    """The keyed hash of each id. Without the salt, an id cannot be found by trying all possible ones."""
+    return [hmac.new(bytes.fromhex(salt), str(example).encode(), "sha256").hexdigest() for example in ids]
 
 
-def _bytes(path: Path) -> bytes:
+def file_sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _key_file(path: Path) -> bytes:
     if not path.is_file():
         raise InputError(f"{path} must be a key file; it is not there.")
     return path.read_bytes()

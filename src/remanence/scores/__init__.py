@@ -1,4 +1,4 @@
-"""How hard each example is to forget: the privacy loss and its proxies, one contract: trace in, `Scores` out."""
+"""Scores of how hard each example is to forget: the privacy loss and its proxies, functions from trace to `Scores`."""
 
 from remanence.scores.files import read_scores, scores_from, write_scores
 from remanence.scores.proxies import (

@@ -1,4 +1,4 @@
-"""Tables of scores on disk: CSV, Parquet or JSON, one row an example."""
+"""Tables of scores on disk: CSV, Parquet or JSON, one row per example."""
 
 from __future__ import annotations
 
@@ -19,21 +19,19 @@ from remanence.storage import atomic, open_folder, read_trace
 from remanence.types import Ids, Scores, Status
 
 _STATUS = " status"
-"""A bound's column has its status beside it, so that it travels with the number."""
+"""Suffix of the column with the status of a bound, which is stored beside the bound."""
 
 
-def write_scores(path: Path, table: ScoreTable, *, overwrite: bool = False) -> None:
-    """Write a table as its ending says (.csv, .parquet, .json): `id`, then a column a score.
+def write_scores(path: Path, table: ScoreTable, *, force: bool = False) -> None:
+    """Write a table in the format of the file's suffix (.csv, .parquet, .json): `id`, then one column per score.
 
-    Beside each privacy loss stands a column with its status. In JSON an infinite value is null.
+    Each privacy loss is followed by a column with its status. In JSON an infinite value is null.
     """
     writer = _WRITERS.get(path.suffix.lower())
     if writer is None:
         raise InputError(f"{path} must end in one of {', '.join(_WRITERS)}.")
-    if path.exists() and not overwrite:
-        raise InputError(
-            f"{path} exists and was left as it is; choose another file, or replace it with --force."
-        )
+    if path.exists() and not force:
+        raise InputError(f"{path} exists and was left as it is; choose another file, or pass `force=True`.")
     columns: dict[str, list[Any]] = {"id": table.ids.tolist()}
     for name, scores in table.columns.items():
         columns[name] = scores.values.tolist()
@@ -43,25 +41,25 @@ def write_scores(path: Path, table: ScoreTable, *, overwrite: bool = False) -> N
 
 
 def read_scores(path: Path) -> ScoreTable:
-    """A table that `write_scores` wrote, or any table with an `id` column and numbers beside it."""
+    """Read a table that `write_scores` wrote, or any table with an `id` column and columns of numbers."""
     columns = read_columns(path)
     ids = columns.ids("id")
     names = [name for name in columns.values if name != "id" and not name.endswith(_STATUS)]
     if not names:
-        raise DataError(f"{path} must have a column of scores beside the ids; it has none.")
+        raise DataError(f"{path} must have at least one column of scores besides `id`; it has none.")
     return ScoreTable({name: _scores(columns, name, ids) for name in names})
 
 
 def scores_from(
     source: Path, name: str | None = None, *, alpha: float = 8.0, sigma: float | None = None
 ) -> tuple[Scores, str | None]:
-    """One score of a run with a trace, or of a table on disk, and the digest of the run's data where known.
+    """One score of a run with a trace, or of a table on disk, and the digest of the run's data if known.
 
     Args:
         source: the run folder or the table.
-        name: which score; the privacy loss by default, or the only one of a table.
+        name: name of the score; the privacy loss by default, or the only one of a table.
         alpha: order of the privacy loss, for a run.
-        sigma: noise level of the privacy loss, for a run; its own by default.
+        sigma: noise level of the privacy loss, for a run; the run's own by default.
     """
     if source.is_file() or source.suffix.lower() in _WRITERS:
         table = read_scores(source)

@@ -1,4 +1,4 @@
-"""Every score by its name."""
+"""All scores by name."""
 
 from __future__ import annotations
 

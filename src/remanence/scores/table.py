@@ -1,4 +1,4 @@
-"""Several scores of the same examples side by side, and how far they agree."""
+"""Several scores of the same examples in one table, and their rank correlations."""
 
 from __future__ import annotations
 
@@ -33,17 +33,16 @@ class ScoreTable:
 
     @property
     def ids(self) -> Ids:
-        """The examples."""
         return next(iter(self.columns.values())).ids
 
     def column(self, name: str) -> Scores:
-        """One score; an unknown one is refused with the nearest."""
+        """One score; an unknown name raises an error that suggests the nearest."""
         if name not in self.columns:
             raise UnknownNameError("score", name, self.columns)
         return self.columns[name]
 
     def spearman(self) -> NDArray[np.float64]:
-        """Rank correlation of every pair of columns; NaN where a column is the same for every example."""
+        """Rank correlation of every pair of columns; NaN if a column is constant."""
         ranks = rankdata(np.stack([scores.values for scores in self.columns.values()]), axis=1)
         ranks -= ranks.mean(axis=1, keepdims=True)
         lengths = np.linalg.norm(ranks, axis=1)
@@ -55,9 +54,27 @@ class ScoreTable:
         matrix[:, constant] = np.nan
         return matrix
 
+    def document(self) -> dict[str, Any]:
+        """The columns with their status, and their rank correlations, as JSON values; the scores are left out."""
+        matrix = [[None if np.isnan(value) else value for value in row] for row in self.spearman().tolist()]
+        return {
+            "examples": len(self.ids),
+            "scores": [
+                {
+                    "column": name,
+                    "score": scores.name,
+                    "params": dict(scores.params),
+                    "status": scores.status.value,
+                    "reasons": list(scores.reasons),
+                }
+                for name, scores in self.columns.items()
+            ],
+            "spearman": {"columns": list(self.columns), "matrix": matrix},
+        }
+
 
 def available_scores(trace: NormTrace) -> tuple[str, ...]:
-    """The scores that can be computed from what this trace recorded."""
+    """The scores that can be computed from what this trace contains."""
     return tuple(name for name in SCORES if name not in _NEEDS or getattr(trace, _NEEDS[name]) is not None)
 
 
@@ -72,14 +89,14 @@ def score_table(
     """Scores of one trace; the privacy loss at every pair of alpha and sigma.
 
     Args:
-        trace: what training left behind.
-        names: which scores, by their names in `SCORES`; by default all that the trace allows.
+        trace: the recorded trace of a training run.
+        names: names in `SCORES`; by default all that can be computed from the trace.
         alphas: orders of the privacy loss.
         sigmas: noise levels of the privacy loss; None is the mechanism's own.
         options: further arguments of `privacy_loss`.
 
     Returns:
-        One column a score. Columns of several privacy losses carry what tells them apart, as in
+        One column per score. If there are several privacy losses, their columns are named like
         `privacy_loss sigma=0.01`.
     """
     columns: dict[str, Scores] = {}
@@ -87,10 +104,10 @@ def score_table(
         if name not in SCORES:
             raise UnknownNameError("score", name, SCORES)
         if name == "privacy_loss":
-            found = privacy_losses(trace, alphas=alphas, sigmas=sigmas, **options)
+            losses = privacy_losses(trace, alphas=alphas, sigmas=sigmas, **options)
             columns |= {
                 _column(alpha if len(alphas) > 1 else None, sigma if len(sigmas) > 1 else None): scores
-                for (alpha, sigma), scores in found.items()
+                for (alpha, sigma), scores in losses.items()
             }
         else:
             columns[name] = SCORES[name](trace)
@@ -98,7 +115,7 @@ def score_table(
 
 
 def _column(alpha: float | None, sigma: float | None) -> str:
-    marks = {"alpha": alpha, "sigma": sigma}
+    options = {"alpha": alpha, "sigma": sigma}
     return " ".join(
-        ["privacy_loss", *(f"{name}={value:g}" for name, value in marks.items() if value is not None)]
+        ["privacy_loss", *(f"{name}={value:g}" for name, value in options.items() if value is not None)]
     )

@@ -1,9 +1,10 @@
-"""Study files: where they are, what they extend, and the settings that a preset makes of them."""
+"""Study files: where they are, which file they extend, and the settings of their presets."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,32 +22,57 @@ def shipped() -> list[Path]:
     return [path for path in sorted(CATALOG.glob("*.toml")) if "figure" in _parse(path)]
 
 
+@dataclass(frozen=True)
+class CatalogEntry:
+    """A study that comes with the package."""
+
+    name: str
+    title: str
+    presets: list[str]
+    path: str
+
+
+def list_studies() -> list[CatalogEntry]:
+    """The studies that come with the package."""
+    return [
+        CatalogEntry(path.stem, load_study(str(path)).title, presets_of(path), str(path))
+        for path in shipped()
+    ]
+
+
 def find_study(name: str) -> Path:
     """A study's file, by its path or, for those that come with the package, by its name."""
     path = Path(name)
     if path.is_file():
         return path
-    known = {each.stem: each for each in shipped()}
-    if path.stem in known and path.suffix in ("", ".toml") and not path.exists():
+    known = {study.stem: study for study in shipped()}
+    if path.stem in known and path.suffix in ("", ".toml"):
         return known[path.stem]
     if path.suffix == ".toml" and len(path.parts) > 1 and path.parts[0] != "studies":
         raise InputError(f"{path} does not exist; `remanence study list` shows the studies there are.")
     raise UnknownNameError("study", path.stem, known)
 
 
-def load_study(name: str, preset: str = DEFAULT_PRESET, overrides: Iterable[str] = ()) -> Study:
+def load_study(
+    name: str,
+    preset: str = DEFAULT_PRESET,
+    overrides: Iterable[str] = (),
+    *,
+    data_dir: str | None = None,
+) -> Study:
     """A study with one of its presets.
 
-    What comes later wins: the file that it extends, the file, the preset of each in the same order, the overrides.
+    Later settings win: the file that it extends, the file, the preset of each in the same order, the overrides.
 
     Args:
         name: the path of a file, or the name of a study that comes with the package.
         preset: `smoke`, `cpu`, `paper`, or another table below `[presets]`.
-        overrides: `train.lr=0.1` and the like.
+        overrides: changed settings, such as `train.lr=0.1`.
+        data_dir: the data folder on this machine.
     """
     path = find_study(name)
     layers = _layers(path)
-    known = {each for layer in layers for each in layer.get("presets", {})}
+    known = {key for layer in layers for key in layer.get("presets", {})}
     if preset not in known:
         raise UnknownNameError(f"preset of {path.stem}", preset, known)
     table: Table = {}
@@ -60,12 +86,13 @@ def load_study(name: str, preset: str = DEFAULT_PRESET, overrides: Iterable[str]
         table = merged(table, _override(override))
     ours = path.resolve().parent == CATALOG.resolve()
     file = f"studies/{path.name}" if ours else str(path)
-    return study_from(table | {"name": path.stem, "file": file, "preset": preset})
+    study = study_from(table | {"name": path.stem, "file": file, "preset": preset})
+    return replace(study, data=replace(study.data, data_dir=data_dir)) if data_dir else study
 
 
 def presets_of(path: Path) -> list[str]:
     """The presets that a study has."""
-    return sorted({each for layer in _layers(path) for each in layer.get("presets", {})})
+    return sorted({key for layer in _layers(path) for key in layer.get("presets", {})})
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
@@ -82,7 +109,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
 
 
 def _layers(path: Path) -> list[Table]:
-    """A file and those that it extends, the last to be asked first."""
+    """A file and those that it extends, the base first."""
     layers: list[Table] = []
     seen: list[Path] = []
     here: Path | None = path
@@ -105,17 +132,17 @@ def _parse(path: Path) -> Table:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}.") from None
     presets = table.get("presets", {})
-    if not isinstance(presets, dict) or not all(isinstance(each, dict) for each in presets.values()):
+    if not isinstance(presets, dict) or not all(isinstance(preset, dict) for preset in presets.values()):
         raise InputError(
             f"`presets` in {path} must be a table of tables, [presets.smoke] say; got {presets!r}."
         )
-    for each in (table, *presets.values()):
-        _write_out(each)
+    for part in (table, *presets.values()):
+        _write_out(part)
     return table
 
 
 def _write_out(table: Table) -> None:
-    """Short names in full, file by file and preset by preset: only so does what comes later win."""
+    """Write short names in full, file by file and preset by preset, so that later settings win."""
     train = table.get("train")
     if isinstance(train, dict) and "lr" in train:
         train["learning_rate"] = train.pop("lr")
@@ -125,7 +152,7 @@ def _override(text: str) -> Table:
     name, sign, value = text.partition("=")
     parts = name.strip().split(".")
     if not sign or not all(parts):
-        raise InputError(f"`--set` must read table.key=value; got {text!r}.")
+        raise InputError(f"An override must read table.key=value; got {text!r}.")
     result: Any = _value(value.strip())
     for part in reversed(parts):
         result = {part: result}

@@ -1,4 +1,4 @@
-"""Refuse a study that cannot work before anything is computed."""
+"""Checks of a whole study, before anything is computed."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from remanence.models import MODELS
 from remanence.scores import SCORES
 from remanence.study.figures import FIGURES
 from remanence.study.graph import CURVES, Graph
-from remanence.study.material import load_examples, new_model
-from remanence.study.settings import Study, plain
-from remanence.study.stages_of_unlearning import method_of
-from remanence.training import Recipe
+from remanence.study.settings import Study
+from remanence.study.unlearn_stages import method_for
+from remanence.tasks import Recipe, Task
 from remanence.unlearning import METHODS
 from remanence.unlearning.options import option_names
 
+_PER_SEED = ("times", "sizes", "curves", "demo")
+
 
 def check(study: Study) -> None:
-    """Every name is known, the data are there, the model fits them, and the figure can be made."""
+    """Refuse a study with unknown names, missing data, a model that does not fit, or a figure that cannot be made."""
     _check_names(study)
-    train, _ = load_examples(study.data.source, study.data.train, study.data.test)
-    _fits(study, train)
+    task = study.task.open()
+    _check_model(study, task)
     _check_methods(study)
-    _check_moments(study, train)
+    _check_moments(study, task.train)
     _check_figure(study)
     if not 0 <= study.forget.seed < study.seeds:
         raise InputError(
@@ -41,7 +42,7 @@ def _check_names(study: Study) -> None:
     _known("figure", [study.figure], FIGURES)
     _known("metric", study.audit.metrics, METRICS)
     _known("unlearning method", study.unlearn.methods, METHODS)
-    _known("unlearning method", study.unlearn.options, METHODS)
+    _known("unlearning method", (*study.unlearn.options, *study.unlearn.per_method), METHODS)
     _known("score", study.score.proxies, SCORES)
     if ":" not in study.model.name:
         _known("model", [study.model.name], MODELS)
@@ -54,12 +55,12 @@ def _check_methods(study: Study) -> None:
     several = study.noises if study.figure in ("times", "sizes") else ()
     for name in study.unlearn.methods:
         options = study.unlearn.options.get(name, {})
-        _known(f"option of {name}", options, option_names(name) - {each.name for each in fields(Recipe)})
-        for noise in several or (study.train.recipe.noise,):
-            recipe = plain(study.with_noise(noise).train.recipe)
-            asked = {"method": name, "options": options, "epochs": study.unlearn.epochs, "recipe": recipe}
+        _known(f"option of {name}", options, option_names(name) - {f.name for f in fields(Recipe)})
+        own = study.unlearn.of(name).noise
+        for noise in several or (study.train.recipe.noise if own is None else own,):
+            recipe = study.with_noise(noise).train.recipe
             try:
-                method_of(asked, study.unlearn.learning_rate)
+                method_for(name, options, recipe, study.unlearn.epochs, study.unlearn.learning_rate)
             except (TypeError, ValueError) as error:
                 raise InputError(
                     f"`unlearn.options.{name}` must be what {name} takes; got {options}: {error}."
@@ -77,12 +78,12 @@ def _check_figure(study: Study) -> None:
     """What one figure asks for beyond the others."""
     figure, metrics = study.figure, study.audit.metrics
     measured = CURVES if figure == "curves" else (*CURVES, "gus")
-    if unmeasured := [each for each in metrics if each not in measured]:
+    if unmeasured := [metric for metric in metrics if metric not in measured]:
         raise InputError(
             f"`audit.metrics` must be among {', '.join(measured)}, which the figure {figure} can show; got "
             f"{unmeasured[0]!r}."
         )
-    sizes = {Graph(study).size(each) for each in study.forget.sizes}
+    sizes = {Graph(study).size(size) for size in study.forget.sizes}
     enough = [
         (("hardest",), "score.proxies", study.score.proxies, 1),
         (("rankings",), "score.sigmas", study.score.sigmas, 2),
@@ -94,6 +95,10 @@ def _check_figure(study: Study) -> None:
             raise InputError(
                 f"The figure {figure} needs at least {least} different `{name}`; got {len(given)}."
             )
+    if study.forget.per_seed and figure not in _PER_SEED:
+        raise InputError(
+            f"`forget.per_seed` needs one of the figures {', '.join(_PER_SEED)}; got the figure {figure}."
+        )
     if figure == "hardest" and len(study.unlearn.methods) > 1:
         raise InputError(
             f"The figure hardest is of one method; `unlearn.methods` has {len(study.unlearn.methods)}."
@@ -104,12 +109,12 @@ def _check_figure(study: Study) -> None:
         )
 
 
-def _fits(study: Study, train: Examples) -> None:
-    """Whether the model can be made, and takes the examples."""
+def _check_model(study: Study, task: Task) -> None:
+    """The model can be built, and accepts the examples."""
     try:
-        model = new_model({"model": plain(study.model)}, train).eval()
+        model = task.new_model(seed=0).eval()
         with torch.no_grad():
-            model(train.inputs[:2])
+            model(task.train.inputs[:2])
     except RemanenceError:
         raise
     except Exception as error:  # whatever a model's own function objects to

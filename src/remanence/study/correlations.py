@@ -1,4 +1,4 @@
-"""Rank correlations, a number a seed, and what they say; an undefined one says nothing."""
+"""Rank correlations, one per seed, and verdicts from them; an undefined one decides nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import rankdata
 
-from remanence.study.gaps import spread
+from remanence.study.paired_times import spread
 from remanence.study.results import Agreement
 
 Correlations = Sequence[float | None]

@@ -1,4 +1,4 @@
-"""A study's result for others: a page, figures, tables, and every measurement as tidy rows."""
+"""Export a study's result: a page, figures, tables, and every measurement as tidy rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any
 
 from remanence.errors import InputError
 from remanence.report.markdown import overview_page, overview_row, result_page, row_name
+from remanence.stages import Store, in_order
 from remanence.storage import Folder, atomic
-from remanence.study.facts import facts_of, seeds_of
+from remanence.study.provenance import count_seeds, provenance_of
 from remanence.study.running import Planned, result_of
-from remanence.study.stages import in_order
-from remanence.study.store import Store
 
 Row = Mapping[str, Any]
 
@@ -36,45 +35,54 @@ def export_study(planned: Planned, store: Store, out: Path, overrides: Sequence[
     write_table(beside / "results", folder.rows("measurements"))
     write_table(beside / "measurements", list(all_measurements(planned, store)))
     figures = [Path(file).stem for file in folder.files() if file.endswith(".png")]
-    page = result_page(planned.study, document, facts_of(planned, store, overrides), name, figures)
+    page = result_page(planned.study, document, provenance_of(planned, store, overrides), name, figures)
     atomic.write_text(out / f"{name}.md", page)
     return out / f"{name}.md"
 
 
-def write_overview(planned: Sequence[Planned], store: Store, out: Path) -> Path:
-    """Write OUT/studies.md: every study with what became of its claims; return its path.
+def export_studies(
+    planned: Sequence[Planned], store: Store, out: Path, overrides: Sequence[str] = ()
+) -> list[Path]:
+    """Export finished studies, and an overview where there are several; return the paths of the pages."""
+    pages = [export_study(entry, store, out, overrides) for entry in planned]
+    if len(planned) > 1 or (out / "studies.md").exists():
+        pages.append(write_overview(planned, store, out))
+    return pages
 
-    What it said of other studies stays, as long as their pages are there.
+
+def write_overview(planned: Sequence[Planned], store: Store, out: Path) -> Path:
+    """Write OUT/studies.md: every study with the verdicts on its claims; return its path.
+
+    Rows of other studies stay as long as their pages exist.
     """
     page = out / "studies.md"
     before = page.read_text().splitlines() if page.exists() else []
     lines = [line for line in before if (name := row_name(line)) and (out / f"{name}.md").exists()]
-    rows = {each.study.name: _overview_row(each, store) for each in planned}
+    rows = {entry.study.name: _overview_row(entry, store) for entry in planned}
     atomic.write_text(page, overview_page(rows, "\n".join(lines)))
     return page
 
 
 def _overview_row(planned: Planned, store: Store) -> tuple[str, ...]:
     verdicts = finished(planned, store)[1]["verdicts"]
-    return overview_row(planned.study.name, planned.study, seeds_of(in_order([planned.goal])), verdicts)
+    return overview_row(planned.study.name, planned.study, count_seeds(in_order([planned.goal])), verdicts)
 
 
 def finished(planned: Planned, store: Store) -> tuple[Folder, dict[str, Any]]:
-    """A study's result, or a sentence that it has none yet."""
-    found = result_of(planned, store)
-    if found is None:
+    """A study's result; refused when it has not been computed."""
+    result = result_of(planned, store)
+    if result is None:
         study = planned.study
         raise InputError(
-            f"{study.name} has not been computed with preset {study.preset} in {store.root}; run "
-            f"`remanence study run {study.name} --preset {study.preset}` first."
+            f"{study.name} has not been computed with preset {study.preset} in {store.root}; run it first "
+            "(`remanence study run`)."
         )
-    return found
+    return result
 
 
 def all_measurements(planned: Planned, store: Store) -> Iterator[dict[str, Any]]:
     """Every measurement of every run that the figure is made of, with what tells the runs apart."""
-    roles: Sequence[Row] = planned.goal.params["roles"]
-    for role, stage in zip(roles, planned.goal.needs, strict=True):
+    for role, stage in zip(planned.goal.roles, planned.goal.parts, strict=True):
         folder = store.get(stage)
         if folder.has("measurements.jsonl"):
             for row in folder.rows("measurements"):

@@ -2,46 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
 from remanence.report.drawing import save_figure
 from remanence.report.latex import to_latex
+from remanence.stages import Read, Stage
 from remanence.storage import Draft
 from remanence.study.figures import FIGURES
 from remanence.study.graph import Graph
-from remanence.study.material import Inputs, Params
-from remanence.study.results import Parts
-from remanence.study.settings import Study, plain
-from remanence.study.stages import Stage, StageKind
+from remanence.study.results import FigureSettings, Parts
+from remanence.study.settings import Study
 
 FORMATS = ("png", "svg", "pdf")
 
 
-def _figure(draft: Draft, params: Params, inputs: Inputs) -> None:
-    """Inputs: every artifact that the figure is made of, in the order of their roles."""
-    result = FIGURES[params["figure"]].make(Parts(params["roles"], inputs), params)
-    draft.document("results", result.document())
-    draft.rows("measurements", result.measurements)
-    for name, figure in result.figures.items():
-        for kind in FORMATS:
-            save_figure(figure, draft.file(f"figures/{name}.{kind}"))
-    for title, table in result.tables.items():
-        name = title.lower().replace(" ", "-")
-        draft.file(f"tables/{name}.tex").write_text(to_latex(table.header, table.rows))
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FigureStage(Stage):
+    """A figure, made from artifacts that each play a role."""
+
+    kind = "figure"
+    version = 3
+
+    figure: str
+    figure_version: int
+    settings: FigureSettings
+    roles: tuple[Mapping[str, Any], ...]
+    parts: tuple[Stage, ...]
+
+    def compute(self, draft: Draft, read: Read) -> None:
+        """Write numbers, pictures, tables and verdicts."""
+        folders = [read(stage) for stage in self.parts]
+        result = FIGURES[self.figure].make(Parts(self.roles, folders), self.settings)
+        draft.document("results", result.document())
+        draft.rows("measurements", result.measurements)
+        for name, figure in result.figures.items():
+            for suffix in FORMATS:
+                save_figure(figure, draft.file(f"figures/{name}.{suffix}"))
+        for title, table in result.tables.items():
+            name = title.lower().replace(" ", "-")
+            draft.file(f"tables/{name}.tex").write_text(to_latex(table.header, table.rows))
 
 
-FIGURE = StageKind("figure", 2, _figure)
-
-
-def figure_stage(study: Study) -> Stage:
-    """The stage that a study ends in; everything else is what it needs."""
+def figure_stage(study: Study) -> FigureStage:
+    """The stage that a study ends in; everything else is its input."""
     kind = FIGURES[study.figure]
     wanted = kind.wanted(Graph(study))
-    params = {
-        "figure": study.figure,
-        "figure_version": kind.version,
-        "claim": study.claim,
-        "audit": {key: plain(study.audit)[key] for key in ("metrics", "tolerance", "stay", "subsets")},
-        "score": plain(study.score),
-        "data": {"source": study.data.source, "train": study.data.train, "test": study.data.test},
-        "roles": [role for role, _ in wanted],
-    }
-    return Stage(FIGURE, params, tuple(stage for _, stage in wanted), cost=1.0, title=study.name)
+    settings = FigureSettings(
+        claim=study.claim,
+        metrics=study.audit.metrics,
+        tolerance=study.audit.tolerance,
+        stay=study.audit.stay,
+        subsets=study.audit.subsets,
+        proxies=study.score.proxies,
+        sigmas=study.score.sigmas,
+        every=study.unlearn.every,
+        data=study.task.data,
+    )
+    return FigureStage(
+        figure=study.figure,
+        figure_version=kind.version,
+        settings=settings,
+        roles=tuple(role for role, _ in wanted),
+        parts=tuple(stage for _, stage in wanted),
+        title=study.name,
+    )

@@ -1,4 +1,4 @@
-"""What a figure comes to: numbers, pictures, tables, and a verdict on each of the paper's claims."""
+"""The result of a figure: numbers, pictures, tables, and a verdict on each of the paper's claims."""
 
 from __future__ import annotations
 
@@ -8,23 +8,39 @@ from typing import Any, Literal
 
 from matplotlib.figure import Figure
 
+from remanence.stages import Stage
 from remanence.storage import Folder
-from remanence.study.stages import Stage
+from remanence.tasks import DataSource
 
 Agreement = Literal["agrees", "disagrees", "undecided"]
 Role = Mapping[str, Any]
 Wanted = list[tuple[dict[str, Any], Stage]]
-"""What a figure needs: each stage with the role it plays."""
+"""The stages that a figure needs, each with the role it plays."""
+
+
+@dataclass(frozen=True)
+class FigureSettings:
+    """The settings of a study that its figure reads; see the sections of the study file."""
+
+    claim: str
+    metrics: tuple[str, ...]
+    tolerance: float
+    stay: int
+    subsets: tuple[str, ...]
+    proxies: tuple[str, ...]
+    sigmas: tuple[float, ...]
+    every: float
+    data: DataSource
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One of the paper's claims beside what we saw.
+    """One of the paper's claims beside our result.
 
     Args:
-        claim: what the paper says.
-        saw: what our numbers say, with their spread.
-        agreement: whether they say the same, by the rule in `rule`.
+        claim: the claim.
+        saw: our numbers, with their spread.
+        agreement: whether the numbers support the claim, by `rule`.
         rule: how that was decided, from the numbers alone.
     """
 
@@ -44,12 +60,12 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """All that a figure's stage writes.
+    """Everything that a figure's stage writes.
 
     Args:
-        numbers: everything that is drawn, as plain values.
+        numbers: what is drawn, as plain values.
         figures: by name.
-        verdicts: on each claim.
+        verdicts: one per claim.
         tables: by title.
         measurements: tidy rows, one value each.
     """
@@ -63,32 +79,32 @@ class Result:
     def document(self) -> dict[str, Any]:
         """The result as JSON values."""
         return {
-            "verdicts": [asdict(each) for each in self.verdicts],
+            "verdicts": [asdict(verdict) for verdict in self.verdicts],
             "tables": {
-                name: {"header": list(each.header), "rows": [list(row) for row in each.rows]}
-                for name, each in self.tables.items()
+                name: {"header": list(table.header), "rows": [list(row) for row in table.rows]}
+                for name, table in self.tables.items()
             },
             "numbers": dict(self.numbers),
         }
 
 
 class Parts:
-    """The artifacts that a figure is made of, found by the roles they play."""
+    """The artifacts that a figure is made of, found by role."""
 
     def __init__(self, roles: Sequence[Role], folders: Sequence[Folder]) -> None:
         self._parts = list(zip(roles, folders, strict=True))
 
     def all(self, role: str, **where: Any) -> Iterator[tuple[Role, Folder]]:
-        """Those that play a role, and of them those with these properties."""
+        """The artifacts with a role and these properties."""
         for facts, folder in self._parts:
             if facts["role"] == role and all(facts.get(key) == value for key, value in where.items()):
                 yield facts, folder
 
     def one(self, role: str, **where: Any) -> Folder:
-        """The only one with these properties."""
-        (found,) = self.all(role, **where)
-        return found[1]
+        """The only artifact with a role and these properties."""
+        ((_, folder),) = self.all(role, **where)
+        return folder
 
     def values(self, role: str, key: str, **where: Any) -> list[Any]:
-        """The values of a property, each once, in the order in which they come."""
+        """The distinct values of a property, in order of appearance."""
         return list(dict.fromkeys(facts[key] for facts, _ in self.all(role, **where)))

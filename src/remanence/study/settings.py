@@ -1,17 +1,17 @@
-"""What a study asks for, once its file, its preset and the command line have been put together."""
+"""The settings of a study, once its file, its preset and the overrides have been put together."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from remanence.errors import InputError, UnknownNameError
 from remanence.forgetting import BAND_NAMES
-from remanence.study.limits import at_least, distinct, not_empty, positive
-from remanence.study.reading import read_into
+from remanence.study.table_reading import read_into
+from remanence.study.validation import at_least, distinct, not_empty, positive
+from remanence.tasks import DataSource, ModelSource, Recipe, TaskSource
 from remanence.theory.sampled_gaussian import check_alpha
-from remanence.training import Recipe
 from remanence.training.placement import Placement
 
 Subset = Literal["forget", "retain", "test", "train"]
@@ -19,42 +19,19 @@ BANDS = ("easiest", *BAND_NAMES[1:-1], "hardest")
 
 
 @dataclass(frozen=True)
-class DataSettings:
-    """Which examples.
-
-    Args:
-        source: a data set's name; or the path of a pack, folder or table, taken below the data folder.
-        train: take so many training examples, drawn once and for all; everyone when 0.
-        test: the same of the test examples.
-    """
-
-    source: str = "digits"
-    train: int = 0
-    test: int = 0
-
-
-@dataclass(frozen=True)
-class ModelSettings:
-    """Which network, and the options of the function that makes it."""
-
-    name: str = "small_conv"
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TrainSettings:
-    """How every model of the study is trained, and how many moments of it are recorded."""
+class TrainSection:
+    """How every model of the study is trained, and how many checkpoints of its trace are recorded."""
 
     recipe: Recipe
     record: int = 35
     placement: Placement = "even"
 
     def __post_init__(self) -> None:
-        at_least(1, self, "record")  # scores, and so forget sets, come from what was recorded
+        at_least(1, self, "record")  # scores, and so forget sets, come from the trace
 
 
 @dataclass(frozen=True)
-class ScoreSettings:
+class ScoreSection:
     """How examples are scored.
 
     Args:
@@ -76,18 +53,20 @@ class ScoreSettings:
 
 
 @dataclass(frozen=True)
-class ForgetSettings:
+class ForgetSection:
     """Which forget sets: bands of the privacy loss, of each size.
 
     Args:
-        sizes: examples a set; below 1, a share of the training examples.
+        sizes: examples per set; below 1, a share of the training examples.
         bands: which of the five.
         seed: the training run whose scores choose the sets.
+        per_seed: instead, every training run chooses the sets that are unlearned from it by its own scores.
     """
 
     sizes: tuple[float, ...] = (0.1,)
     bands: tuple[str, ...] = BANDS
     seed: int = 0
+    per_seed: bool = False
 
     def __post_init__(self) -> None:
         not_empty(self, "sizes")
@@ -99,16 +78,38 @@ class ForgetSettings:
 
 
 @dataclass(frozen=True)
-class UnlearnSettings:
+class MethodSection:
+    """What differs for one unlearning method; None leaves the study's own setting.
+
+    Args:
+        epochs: passes over the retain set.
+        every: epochs between two measurements.
+        learning_rates: those to choose from.
+        noise: standard deviation of the noise of `noisy_finetune`, where training had none.
+    """
+
+    epochs: int | None = None
+    every: float | None = None
+    learning_rates: tuple[float, ...] = ()
+    noise: float | None = None
+
+    def __post_init__(self) -> None:
+        positive(self, "learning_rates")
+        positive(self, *(name for name in ("epochs", "every", "noise") if getattr(self, name) is not None))
+
+
+@dataclass(frozen=True)
+class UnlearnSection:
     """How forget sets are unlearned.
 
     Args:
         methods: names of unlearning methods.
         epochs: passes over the retain set.
         every: epochs between two measurements.
-        sample: measure on at most so many retain and test examples, on all when 0; the forget set is always whole.
-        learning_rate: when it is not tuned.
-        options: further hyperparameters, a table for each method.
+        sample: measure on at most this many retain and test examples, on all when 0; the forget set is always whole.
+        learning_rate: used when it is not tuned.
+        options: further hyperparameters, one table per method.
+        per_method: length, measurements, learning rates or noise of single methods, one table per method.
     """
 
     methods: tuple[str, ...] = ("finetune",)
@@ -117,6 +118,11 @@ class UnlearnSettings:
     sample: int = 0
     learning_rate: float = 0.01
     options: Mapping[str, Any] = field(default_factory=dict)
+    per_method: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, method: str) -> MethodSection:
+        """What differs for this method."""
+        return read_into(MethodSection, self.per_method.get(method, {}), f"unlearn.per_method.{method}")
 
     def __post_init__(self) -> None:
         not_empty(self, "methods")
@@ -129,14 +135,14 @@ class UnlearnSettings:
 
 
 @dataclass(frozen=True)
-class TuneSettings:
+class TuneSection:
     """How the learning rate of unlearning is chosen: on a random forget set, of these values.
 
     Args:
-        learning_rates: those to try; with none, `unlearn.learning_rate` is taken.
-        epochs: how long each is tried.
-        size: of the random forget set, as in `forget.sizes`.
-        seeds: on how many training runs each is tried.
+        learning_rates: those to try; if empty, `unlearn.learning_rate` is used.
+        epochs: length of each attempt.
+        size: size of the random forget set, as in `forget.sizes`.
+        seeds: number of training runs on which each is tried.
         oracles: models trained without the random set.
     """
 
@@ -152,20 +158,20 @@ class TuneSettings:
 
 
 @dataclass(frozen=True)
-class AuditSettings:
-    """How it is judged.
+class AuditSection:
+    """How unlearning is judged.
 
     Args:
-        metrics: those that the figure shows.
+        metrics: the metrics that the figure shows.
         oracles: models trained without each forget set.
-        tolerance: how near the oracles' mean counts as there.
-        stay: for how many measurements it must hold.
-        poison_variance: of the noise that `gus` looks for.
+        tolerance: the distance to the oracles' mean that counts as reached.
+        stay: for how many measurements in a row it must hold.
+        poison_variance: variance of the noise that `gus` looks for.
         poison_size: examples of each forget set that carry it; all when 0.
         poison_together: train one poisoned model for all forget sets instead of one for each.
-        points: of the line between two models on which a barrier is sought.
-        subsets: on which data barriers are measured.
-        barrier_examples: of each subset, and of the training data for BatchNorm, at most so many; all when 0.
+        points: points on the line between two models at which the loss is measured.
+        subsets: the data on which barriers are measured.
+        barrier_examples: at most this many examples of each subset, and of the training data for BatchNorm; all when 0.
     """
 
     metrics: tuple[str, ...] = ("ua", "mia")
@@ -188,7 +194,7 @@ class AuditSettings:
 
 
 @dataclass(frozen=True)
-class GroupSettings:
+class GroupSection:
     """How group losses are estimated.
 
     Args:
@@ -218,39 +224,44 @@ class Study:
     """A study, ready to be run.
 
     Args:
-        name: of its file, without the ending.
+        name: name of its file, without the suffix.
         file: what names it in a command.
-        title: for a person.
-        figure: which figure it ends in.
-        claim: what the paper says, in our words.
-        note: what a reader of the result should know about how its settings came about; Markdown.
-        seeds: training runs, and unlearning runs from each.
-        noises: levels of SGLD noise in training and unlearning; none is plain SGD.
-        preset: which preset was taken.
+        title: title of its page.
+        figure: the figure it ends in.
+        claim: the claim of the paper, in our words.
+        note: why the settings are as they are, for readers of the result; Markdown.
+        seeds: number of training runs, and of unlearning runs from each.
+        noises: levels of SGLD noise in training and unlearning; without any, plain SGD.
+        preset: the preset that was chosen.
     """
 
     title: str
     figure: str
     claim: str
-    train: TrainSettings
+    train: TrainSection
     name: str = ""
     file: str = ""
     preset: str = ""
     note: str = ""
     seeds: int = 3
     noises: tuple[float, ...] = ()
-    data: DataSettings = field(default_factory=DataSettings)
-    model: ModelSettings = field(default_factory=ModelSettings)
-    score: ScoreSettings = field(default_factory=ScoreSettings)
-    forget: ForgetSettings = field(default_factory=ForgetSettings)
-    unlearn: UnlearnSettings = field(default_factory=UnlearnSettings)
-    tune: TuneSettings = field(default_factory=TuneSettings)
-    audit: AuditSettings = field(default_factory=AuditSettings)
-    group: GroupSettings = field(default_factory=GroupSettings)
+    data: DataSource = field(default_factory=DataSource)
+    model: ModelSource = field(default_factory=ModelSource)
+    score: ScoreSection = field(default_factory=ScoreSection)
+    forget: ForgetSection = field(default_factory=ForgetSection)
+    unlearn: UnlearnSection = field(default_factory=UnlearnSection)
+    tune: TuneSection = field(default_factory=TuneSection)
+    audit: AuditSection = field(default_factory=AuditSection)
+    group: GroupSection = field(default_factory=GroupSection)
 
     def __post_init__(self) -> None:
         at_least(1, self, "seeds")
         distinct(self, "noises")
+
+    @property
+    def task(self) -> TaskSource:
+        """The task that the study is about, tied to the data there are now."""
+        return TaskSource(self.data.digested(), self.model, self.train.recipe)
 
     def with_noise(self, noise: float) -> Study:
         """The same study with SGLD in place of SGD."""
@@ -258,7 +269,7 @@ class Study:
         return replace(self, train=replace(self.train, recipe=recipe))
 
 
-_RECIPE = tuple(each.name for each in fields(Recipe))
+_RECIPE = tuple(f.name for f in fields(Recipe))
 
 
 def study_from(table: Mapping[str, Any]) -> Study:
@@ -274,7 +285,7 @@ def _gather_recipe(table: Mapping[str, Any]) -> dict[str, Any]:
     """[train] holds the recipe's keys beside its own."""
     plain = dict(table)
     recipe = {key: plain.pop(key) for key in list(plain) if key in _RECIPE}
-    own = {each.name for each in fields(TrainSettings)} - {"recipe"}
+    own = {f.name for f in fields(TrainSection)} - {"recipe"}
     if unknown := [key for key in plain if key not in own]:
         known = [f"train.{key}" for key in (*_RECIPE, "lr", *own)]
         raise UnknownNameError("setting", f"train.{unknown[0]}", known)
@@ -286,11 +297,3 @@ def _gather_options(table: Mapping[str, Any]) -> dict[str, Any]:
     return {"options": {key: value for key, value in table.items() if key != "name"}} | (
         {"name": table["name"]} if "name" in table else {}
     )
-
-
-def plain(settings: Any) -> dict[str, Any]:
-    """Settings as JSON values, for a stage's question."""
-    return {
-        key: list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
-        for key, value in asdict(settings).items()
-    }

@@ -1,4 +1,4 @@
-"""Measurements into what people already watch: TensorBoard, MLflow. Both are optional."""
+"""Export measurements to TensorBoard and MLflow; both are optional."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from remanence.errors import InputError
+from remanence.stages import Store
 from remanence.study.export import finished
 from remanence.study.running import Planned
-from remanence.study.store import Store
 
 _Run = tuple[str, Mapping[str, Any], list[dict[str, Any]]]
 
 
 def to_tensorboard(planned: Planned, store: Store, folder: Path) -> int:
-    """One TensorBoard run for each run of the study that has measurements; how many."""
+    """Write one TensorBoard run per run of the study that has measurements; return their number."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -33,7 +33,7 @@ def to_tensorboard(planned: Planned, store: Store, folder: Path) -> int:
 
 
 def to_mlflow(planned: Planned, store: Store, uri: str) -> int:
-    """One MLflow run for each run of the study that has measurements, in an experiment of its name; how many."""
+    """Log one MLflow run per run of the study that has measurements, in one experiment; return their number."""
     try:
         import mlflow
     except ImportError:
@@ -54,8 +54,7 @@ def to_mlflow(planned: Planned, store: Store, uri: str) -> int:
 
 def _runs(planned: Planned, store: Store) -> Iterator[_Run]:
     finished(planned, store)
-    roles = planned.goal.params["roles"]
-    for role, stage in zip(roles, planned.goal.needs, strict=True):
+    for role, stage in zip(planned.goal.roles, planned.goal.parts, strict=True):
         folder = store.get(stage)
         if folder.has("measurements.jsonl"):
             yield f"{stage.title.replace(', ', '/')}-{stage.key[-6:]}", role, folder.rows("measurements")

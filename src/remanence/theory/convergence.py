@@ -10,45 +10,45 @@ import numpy as np
 
 from remanence.errors import InputError
 from remanence.theory.conversion import ORDERS, check_delta, renyi_to_epsilon
-from remanence.theory.grounds import VACUOUS_ABOVE
+from remanence.theory.justification import VACUOUS_ABOVE
 from remanence.theory.langevin import Langevin
 from remanence.theory.sampled_gaussian import check_alpha
 from remanence.types import Bound, Status, check_choice, check_positive
 
 
 class Route(Protocol):
-    """A way to bound what is left of the forgotten examples after k unlearning steps."""
+    """A bound on the remaining influence of the forgotten examples after k unlearning steps."""
 
     formula: ClassVar[str]
     furthest: ClassVar[int]
-    """Where the search for k ends."""
+    """The largest k of the search."""
 
     @property
     def status(self) -> Status:
-        """What its numbers are worth if its assumptions hold."""
+        """The status of the bound if its assumptions hold."""
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold."""
+        """The sentences that must hold."""
 
     def epsilon(self, k: int) -> float:
         """The bound after k steps; nonincreasing in k."""
 
 
 def epsilon_after(k: int, route: Route) -> Bound:
-    """What is left after k unlearning steps along a route: the inverse of `steps_to_unlearn`.
+    """The bound of a route after k unlearning steps: the inverse of `steps_to_unlearn`.
 
     Checked by: tests/oracles/test_theory_convergence.py
     """
     if k < 0 or int(k) != k:
         raise InputError(f"`k` must be a whole number of at least 0; got {k}.")
     value = route.epsilon(int(k))
-    empty = value > VACUOUS_ABOVE
-    return Bound(value, Status.VACUOUS if empty else route.status, route.assumptions, route.formula)
+    status = Status.VACUOUS if value > VACUOUS_ABOVE else route.status
+    return Bound(value, status, route.assumptions, route.formula)
 
 
 def steps_to_unlearn(target: float, route: Route) -> Bound:
-    """The fewest steps after which a route's bound is at most the target; infinite and vacuous where none is.
+    """The fewest steps after which a route's bound is at most the target; infinite and vacuous if there are none.
 
     Checked by: tests/oracles/test_theory_convergence.py
     """
@@ -100,9 +100,9 @@ class Corollary:
         ε*(k) = (B_α P(x, 4α) + C_α ε_{4α−1}) e^{−Ck/2α} + ε_{2α−1}.
 
     Symbols: `loss` = P(x, 4α), `rate` = C per step (`Langevin.log_rate` computes it), `far` = ε_{4α−1} and
-        `near` = ε_{2α−1}, the distances of T steps on D′ from rest, at those orders.
+        `near` = ε_{2α−1}, the divergences of T steps on D′ from the stationary law, at those orders.
 
-    Assumptions: Lipschitz, smooth loss; step size as Chien et al. 2024, Theorem 3.2, ask.
+    Assumptions: Lipschitz, smooth loss; step size as in Chien et al. 2024, Theorem 3.2.
 
     Departs from the paper: not at all; `SameHorizon` is simpler and tighter.
 
@@ -129,24 +129,21 @@ class Corollary:
 
     @property
     def status(self) -> Status:
-        """As good as the loss that goes in."""
         return _status(self.loss)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold."""
         return (
             *_inherited(self.loss),
             f"Rényi divergence of order {self.alpha:g} to retraining for T steps.",
         )
 
     def epsilon(self, k: int) -> float:
-        """ε*(k)."""
         b, c = corollary_constants(self.alpha, self.constants)
         start = b * _value(self.loss) + c * self.far
-        left = start * np.exp(-self.rate * k / (2 * self.alpha))
-        # what stays behind is never reached, however small the rest beside it
-        return float(max(left + self.near, np.nextafter(self.near, np.inf) if start else self.near))
+        remaining = start * np.exp(-self.rate * k / (2 * self.alpha))
+        # `near` is approached and never reached, however small the remaining part
+        return float(max(remaining + self.near, np.nextafter(self.near, np.inf) if start else self.near))
 
 
 @dataclass(frozen=True)
@@ -161,9 +158,9 @@ class SameHorizon:
     Assumptions: those of `dynamics`; the loss bounds D_α after T steps.
 
     Departs from the paper: the target is T + k steps instead of T, so there is no triangle inequality, the
-        order is α instead of 4α, the rate 1/α instead of 1/2α, and nothing stays behind.
+        order is α instead of 4α, the rate 1/α instead of 1/2α, and no constant term remains.
 
-    Source: ours, from Chien et al. 2024, Theorem 3.2.
+    Source: new here, from Chien et al. 2024, Theorem 3.2.
 
     Checked by: tests/oracles/test_theory_convergence.py
     """
@@ -180,23 +177,20 @@ class SameHorizon:
 
     @property
     def status(self) -> Status:
-        """As good as the loss that goes in."""
         return _status(self.loss)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold."""
         target = f"Rényi divergence of order {self.alpha:g} to retraining for T + k steps."
         return (*_inherited(self.loss), f"A {self.dynamics.loss} loss.", target)
 
     def epsilon(self, k: int) -> float:
-        """The Rényi divergence left."""
         return float(_value(self.loss) * np.exp(-self.dynamics.log_decay(k) / self.alpha))
 
 
 @dataclass(frozen=True)
 class Converted:
-    """A Rényi route at many orders, read as (ε, δ) at the best of them."""
+    """A Rényi route at many orders, converted to (ε, δ) at the best of them."""
 
     route_at: Callable[[float], Route]
     delta: float
@@ -209,19 +203,16 @@ class Converted:
 
     @property
     def status(self) -> Status:
-        """As good as the route."""
         return self.route_at(self.orders[0]).status
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold."""
         route = self.route_at(self.orders[0])
         return (f"{route.formula}, at the best of {len(self.orders)} orders; δ = {self.delta:g}.",)
 
     def epsilon(self, k: int) -> float:
-        """ε at δ."""
-        left = [self.route_at(order).epsilon(k) for order in self.orders]
-        return renyi_to_epsilon(self.orders, left, self.delta)[0]
+        divergences = [self.route_at(order).epsilon(k) for order in self.orders]
+        return renyi_to_epsilon(self.orders, divergences, self.delta)[0]
 
 
 def _value(loss: Bound | float) -> float:
@@ -233,7 +224,7 @@ def _status(loss: Bound | float) -> Status:
 
 
 def _inherited(loss: Bound | float) -> tuple[str, ...]:
-    return loss.assumptions if isinstance(loss, Bound) else ("The privacy loss given is a bound.",)
+    return loss.assumptions if isinstance(loss, Bound) else ("The given privacy loss is a bound.",)
 
 
 def _check_level(name: str, value: float) -> None:

@@ -10,10 +10,10 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
 from remanence.errors import InputError
-from remanence.theory.sampled_gaussian import Floats, check_alpha
+from remanence.theory.sampled_gaussian import Floats, check_alpha, check_exponent
 
 ORDERS = tuple(float(a) for a in 1 + np.geomspace(1e-2, 1e4, 600))
-"""Where the best order is looked for unless orders are given."""
+"""Default orders among which the best is chosen."""
 
 Divergence = Callable[[float], float]
 """A Rényi bound as a function of its order."""
@@ -35,7 +35,7 @@ def renyi_to_epsilon(orders: ArrayLike, divergences: ArrayLike, delta: float) ->
 
     Checked by: tests/oracles/test_theory_conversion.py
     """
-    a, divergence = _paired(orders, divergences)
+    a, divergence = _checked(orders, divergences)
     check_delta(delta)
     epsilon = divergence + np.log1p(-1 / a) - (np.log(delta) + np.log(a)) / (a - 1)
     best = int(np.argmin(epsilon))
@@ -43,9 +43,9 @@ def renyi_to_epsilon(orders: ArrayLike, divergences: ArrayLike, delta: float) ->
 
 
 def renyi_to_delta(orders: ArrayLike, divergences: ArrayLike, epsilon: float) -> tuple[float, float]:
-    """The smallest δ for ε: the same inequality read the other way, and the order that gives it."""
-    a, divergence = _paired(orders, divergences)
-    check_epsilon(epsilon)
+    """The smallest δ for ε by the same inequality, and the order that gives it."""
+    a, divergence = _checked(orders, divergences)
+    _check_epsilon(epsilon)
     log_delta = (a - 1) * (divergence + np.log1p(-1 / a) - epsilon) - np.log(a)
     best = int(np.argmin(log_delta))
     return float(np.exp(min(log_delta[best], 0.0))), float(a[best])
@@ -74,37 +74,40 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
     Checked by: tests/oracles/test_theory_conversion.py
     """
-    check_epsilon(epsilon)
+    _check_epsilon(epsilon)
     if not (np.isfinite(mu) and mu >= 0):
         raise InputError(f"`mu` must be finite and not negative; got {mu}.")
-    if mu == 0:
-        return 0.0
+    return 0.0 if mu == 0 else gaussian_delta_unchecked(mu, epsilon)
+
+
+def gaussian_delta_unchecked(mu: float, epsilon: float) -> float:
+    """`gaussian_delta` for μ > 0, for use in loops."""
     first = log_ndtr(-epsilon / mu + mu / 2)
     second = epsilon + log_ndtr(-epsilon / mu - mu / 2)
     return float(np.exp(first) * -np.expm1(min(second - first, 0.0)))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The ε at which `gaussian_delta` is δ; 0 where δ is met without."""
+    """The ε at which `gaussian_delta` is δ; 0 if it is at most δ already there."""
     check_delta(delta)
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     high = 1.0
     while gaussian_delta(mu, high) > delta:
         high *= 2
-    return float(brentq(lambda each: gaussian_delta(mu, each) - delta, 0.0, high, xtol=1e-12, rtol=1e-13))
+    return float(
+        brentq(lambda epsilon: gaussian_delta(mu, epsilon) - delta, 0.0, high, xtol=1e-12, rtol=1e-13)
+    )
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """The largest μ that still gives (ε, δ)."""
-    check_epsilon(epsilon)
+    _check_epsilon(epsilon)
     check_delta(delta)
     high = 1.0
     while gaussian_delta(high, epsilon) < delta:
         high *= 2
-    return float(
-        brentq(lambda each: gaussian_delta(each, epsilon) - delta, 0.0, high, xtol=1e-14, rtol=1e-13)
-    )
+    return float(brentq(lambda mu: gaussian_delta(mu, epsilon) - delta, 0.0, high, xtol=1e-14, rtol=1e-13))
 
 
 def weak_triangle(alpha: float, first: Divergence, second: Divergence, *, p: float | None = None) -> float:
@@ -124,41 +127,39 @@ def weak_triangle(alpha: float, first: Divergence, second: Divergence, *, p: flo
     Checked by: tests/oracles/test_theory_conversion.py
     """
     check_alpha(alpha)
-    if p is not None and not (np.isfinite(p) and p > 1):
-        raise InputError(f"`p` must be a finite number above 1; got {p}.")
-    choices = np.concatenate([1 + np.geomspace(0.01, 100, 81), [2.0]]) if p is None else np.array([p])
+    if p is not None:
+        check_exponent(p)
+    exponents = np.concatenate([1 + np.geomspace(0.01, 100, 81), [2.0]]) if p is None else np.array([p])
 
-    def through(each: float) -> float:
-        conjugate = each / (each - 1)
-        inner = alpha - 1 / each
-        return inner / (alpha - 1) * first(each * alpha) + second(conjugate * inner)
+    def bound(exponent: float) -> float:
+        conjugate = exponent / (exponent - 1)
+        inner = alpha - 1 / exponent
+        return inner / (alpha - 1) * first(exponent * alpha) + second(conjugate * inner)
 
-    return min(through(float(each)) for each in choices)
+    return min(bound(float(exponent)) for exponent in exponents)
 
 
 def check_delta(value: float) -> None:
-    """Refuse a δ that is no probability of failure."""
     if not 0 < value < 1:
         raise InputError(
             f"`delta` must be between 0 and 1, both excluded; got {value}. A common choice is 1e-5."
         )
 
 
-def check_epsilon(value: float) -> None:
-    """Refuse an ε below 0 or not finite."""
+def _check_epsilon(value: float) -> None:
     if not (np.isfinite(value) and value >= 0):
         raise InputError(f"`epsilon` must be finite and not negative; got {value}.")
 
 
-def _paired(orders: ArrayLike, divergences: ArrayLike) -> tuple[Floats, Floats]:
-    a, divergence = (np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (orders, divergences))
+def _checked(orders: ArrayLike, divergences: ArrayLike) -> tuple[Floats, Floats]:
+    a = np.atleast_1d(np.asarray(orders, dtype=np.float64))
+    divergence = np.atleast_1d(np.asarray(divergences, dtype=np.float64))
     if a.ndim != 1 or a.shape != divergence.shape or a.size == 0:
         raise InputError(
-            f"`divergences` must hold one value an order, {a.shape}; got shape {divergence.shape}."
+            f"`divergences` must hold one value per order, {a.shape}; got shape {divergence.shape}."
         )
-    for each in a:
-        check_alpha(float(each), "orders")
+    for order in a:
+        check_alpha(float(order), "orders")
     if np.any(np.isnan(divergence)) or np.any(divergence < 0):
         raise InputError(f"`divergences` must not be negative or NaN; got {divergence.tolist()}.")
-    check = np.isposinf(divergence)
-    return a, np.where(check, np.inf, divergence)
+    return a, divergence

@@ -1,22 +1,22 @@
-"""Group privacy loss: how far a whole forget set moves the law of the trained model."""
+"""Group privacy loss: how far a whole forget set changes the distribution of the trained model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from remanence.errors import InputError
-from remanence.theory.checkpoints import Rule, stands_for
+from remanence.theory.checkpoint_rules import Rule, rows_for_steps
 from remanence.theory.composition import COMPOSITIONS, PATHWISE_GRID, Composition, composed_loss
-from remanence.theory.grounds import Grounds, faults
 from remanence.theory.group_moments import Coupled, CoupledUpper, Independent
-from remanence.theory.privacy_loss import Scale, noise_unit
-from remanence.theory.sampled_gaussian import Floats, check_alpha
-from remanence.types import Bound, Mechanism, Status, check_choice, check_positive
+from remanence.theory.justification import Justification, violated_assumptions
+from remanence.theory.privacy_loss import Scale, noise_unit, with_sigma
+from remanence.theory.sampled_gaussian import Floats, check_alpha, check_exponent
+from remanence.types import Bound, Mechanism, Status, check_choice
 
 GroupMethod = Literal["coupled", "upper", "independent"]
 METHODS = ("coupled", "upper", "independent")
@@ -39,7 +39,7 @@ def group_loss(
     draws: int = 4096,
     seed: int = 0,
 ) -> Bound:
-    """A bound on D_α(trained with the forget set ‖ trained without it), from one Gram matrix a checkpoint.
+    """A bound on D_α(trained with the forget set ‖ trained without it), from one Gram matrix per checkpoint.
 
     Statement (`coupled`, one step):
         ln h^{(a)} ≤ ln E exp(Σ_{i<j} b_i′ G b_j / (Bσ)²),  b_1..b_a independent Bernoulli(q)^m, a whole.
@@ -51,23 +51,23 @@ def group_loss(
         others from D′ = D without the forget set, on the scale of the noise.
 
     Args:
-        grams: one matrix a checkpoint.
+        grams: one matrix per checkpoint.
         steps: the checkpoints, as optimizer steps already taken.
-        mechanism: how training went.
+        mechanism: the mechanism of the training.
         alpha: the order α > 1.
-        sigma: a noise level to suppose in place of the mechanism's.
+        sigma: a noise level to assume instead of the mechanism's.
         method: `coupled`, `upper` or `independent`.
         composition: as for `privacy_loss`.
         rule: as for `privacy_loss`.
         p: the Hölder exponent; by default 100 for `pathwise`, 3T for `stepwise` and `printed`.
-        scale: `raw` leaves out the division by the batch size.
-        with_rows: for `independent`, how many rows come from D.
-        pool: mini-batches to draw for `coupled`.
-        draws: tuples of mini-batches to average over.
-        seed: of the draws.
+        scale: `raw` omits the division by the batch size.
+        with_rows: for `independent`, the number of rows that come from D.
+        pool: number of mini-batches to draw for `coupled`.
+        draws: number of tuples of mini-batches to average over.
+        seed: random seed of the draws.
 
     Assumptions: as for `privacy_loss`. Sampled means of exponentials are biased low, badly so where the
-        exponent spreads over more than about 3: such values rank forget sets and bound nothing.
+        exponent spreads over more than about 3: such values rank forget sets and are no bounds.
 
     Departs from the paper: its batches of D and D′ are independent, so its bound stays above
         a/(2σ²) tr Cov(batch gradient) even when nothing is forgotten; coupling the retained part of the batch
@@ -80,26 +80,26 @@ def group_loss(
     check_alpha(alpha)
     check_choice("method", method, METHODS)
     check_choice("composition", composition, COMPOSITIONS)
-    supposed = _supposed(mechanism, sigma)
-    exponent = _exponent(p, composition, supposed.steps)
+    mechanism = with_sigma(mechanism, sigma)
+    exponent = _exponent(p, composition, mechanism.steps)
     checkpoints = np.asarray(steps)
     matrices = _checked(grams, checkpoints)
     if method == "independent":
         rows = _checked_rows(with_rows, len(matrices[0]))
-        parts: list[_Step] = [Independent(gram / supposed.sigma**2, rows, draws, seed) for gram in matrices]
+        parts: list[_Step] = [Independent(gram / mechanism.sigma**2, rows, draws, seed) for gram in matrices]
     else:
-        rate, unit = supposed.sampling_rate, noise_unit(supposed, scale)
+        rate, unit = mechanism.sampling_rate, noise_unit(mechanism, scale)
         scaled = [gram / unit**2 for gram in matrices]
         parts = [
             CoupledUpper(gram, rate) if method == "upper" else Coupled(gram, rate, pool, draws, seed)
             for gram in scaled
         ]
-    full = supposed.sampling_rate == 1 and method != "independent"
+    full = mechanism.sampling_rate == 1 and method != "independent"
     moments = _GroupMoments(parts, paired=rule == "upper", full=full)
-    stands = stands_for(rule, checkpoints, supposed.steps)
-    value = float(composed_loss(moments, stands, composition, alpha, exponent)[0])
-    grounds = _grounds(supposed, method, composition).weigh(np.array([value]))
-    return Bound(value, grounds.status, grounds.reasons, f"group loss, {method}, {composition}")
+    step_rows = rows_for_steps(rule, checkpoints, mechanism.steps)
+    value = float(composed_loss(moments, step_rows, composition, alpha, exponent)[0])
+    justification = _justify(mechanism, method, composition).for_values(np.array([value]))
+    return Bound(value, justification.status, justification.reasons, f"group loss, {method}, {composition}")
 
 
 def published_group_loss(loss: Callable[[float], float], size: int, *, alpha: float = 8.0) -> Bound:
@@ -128,9 +128,9 @@ def published_group_loss(loss: Callable[[float], float], size: int, *, alpha: fl
         factor *= 1 + (order - 0.5) / (order - 1)
         order *= 2
     value = factor * loss(order)
-    reason = f"One point's loss at order {order:g}, times {factor:.4g}; worth what that loss is worth."
-    grounds = Grounds(Status.ESTIMATE, (reason,)).weigh(np.array([value]))
-    return Bound(value, grounds.status, grounds.reasons, "group loss, published")
+    reason = f"One point's loss at order {order:g}, times {factor:.4g}; as valid as that loss."
+    justification = Justification(Status.ESTIMATE, (reason,)).for_values(np.array([value]))
+    return Bound(value, justification.status, justification.reasons, "group loss, published")
 
 
 class _Step(Protocol):
@@ -139,20 +139,18 @@ class _Step(Protocol):
 
 @dataclass(frozen=True)
 class _GroupMoments:
-    """The moments of one group as a run of a single example, whole orders remembered."""
+    """The moments of one group in the form of a run with a single example; whole orders are cached."""
 
     parts: Sequence[_Step]
     paired: bool
     full: bool
-    seen: dict[tuple[int, int], float] = field(default_factory=dict)
+    cache: dict[tuple[int, int], float] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """One run, its rows, one group."""
         return 1, len(self.parts) + self.paired, 1
 
     def __call__(self, order: float, rows: NDArray[np.int64]) -> Floats:
-        """The ln h of some rows, [1, rows, 1]."""
         values = [max(self._at(order, end) for end in self._ends(int(row))) for row in rows]
         return np.asarray(values)[None, :, None]
 
@@ -171,39 +169,31 @@ class _GroupMoments:
     def _whole(self, order: int, row: int) -> float:
         if order > 512:
             raise InputError(f"A group loss needs orders up to {order}; raise `p` or lower `alpha`.")
-        if (order, row) not in self.seen:
-            self.seen[order, row] = self.parts[row].log_moment(order)
-        return self.seen[order, row]
-
-
-def _supposed(mechanism: Mechanism, sigma: float | None) -> Mechanism:
-    if sigma is None or sigma == mechanism.sigma:
-        return mechanism
-    check_positive("sigma", sigma)
-    return replace(mechanism, sigma=sigma, assumed=True)
+        if (order, row) not in self.cache:
+            self.cache[order, row] = self.parts[row].log_moment(order)
+        return self.cache[order, row]
 
 
 def _exponent(p: float | None, composition: Composition, steps: int) -> float:
     if p is None:
         return PATHWISE_GRID[-1] if composition == "pathwise" else 3.0 * steps
-    if not (np.isfinite(p) and p > 1):
-        raise InputError(f"`p` must be a finite number above 1; got {p}.")
+    check_exponent(p)
     return p
 
 
-def _grounds(mechanism: Mechanism, method: str, composition: str) -> Grounds:
-    wrong = faults(mechanism)
+def _justify(mechanism: Mechanism, method: str, composition: str) -> Justification:
+    violated = violated_assumptions(mechanism)
     if composition == "printed":
-        wrong += ("The composition as printed is not a theorem.",)
-    if wrong:
-        return Grounds(Status.HEURISTIC, wrong)
-    why = {
+        violated += ("The composition as printed is not a theorem.",)
+    if violated:
+        return Justification(Status.HEURISTIC, violated)
+    reasons = {
         "coupled": "The expectation over batches is a sampled mean of exponentials, biased low.",
         "upper": "The expectation over batches is bounded, not sampled; the gradients are one run's.",
         "independent": "Sampled, biased low, and never below the spread of mini-batch gradients: "
-        "it barely sees the forget set.",
+        "it hardly depends on the forget set.",
     }
-    return Grounds(Status.ESTIMATE, ("The gradients were observed along one run.", why[method]))
+    return Justification(Status.ESTIMATE, ("The gradients were observed along one run.", reasons[method]))
 
 
 def _checked(grams: Sequence[ArrayLike], steps: NDArray[Any]) -> list[Floats]:
@@ -213,7 +203,7 @@ def _checked(grams: Sequence[ArrayLike], steps: NDArray[Any]) -> list[Floats]:
     if steps[0] < 0 or np.any(np.diff(steps) <= 0):
         raise InputError(f"`steps` must increase from 0 or above; got {steps.tolist()}.")
     if len(matrices) != len(steps):
-        raise InputError(f"`grams` must hold one matrix a checkpoint, {len(steps)}; got {len(matrices)}.")
+        raise InputError(f"`grams` must hold one matrix per checkpoint, {len(steps)}; got {len(matrices)}.")
     for i, matrix in enumerate(matrices):
         if matrix.size == 0:
             matrices[i] = matrix = np.zeros((0, 0))

@@ -13,13 +13,13 @@ from remanence.theory.quadrature import log_remainder
 from remanence.theory.sampled_gaussian import Floats, full_batch
 
 _FINE_CELLS = 64
-"""Cells an average norm is divided into before the Bernoulli laws are convolved."""
+"""Cells per average norm when the Bernoulli laws are convolved."""
 _COARSE = 1.01
-"""Ratio of neighbouring values after convolution, where the integral is taken."""
+"""Ratio of neighboring values after the convolution, for the integral."""
 _FAINTEST = -575.0
 """Log-probabilities below this are near the end of float64 and are bounded instead."""
 _WIDEST = 1e5
-"""Beyond this reach of the integral every example is supposed drawn every time, which is never smaller."""
+"""Beyond this range of the integral every example counts as drawn every time, which is never smaller."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Coupled:
     Args:
         gram: [m, m] inner products of the forget set's gradients over the squared unit (Bσ)².
         rate: the sampling rate.
-        pool: mini-batches drawn, from which `draws` tuples are resampled.
-        draws: tuples.
-        seed: of both.
+        pool: number of mini-batches drawn, from which tuples are resampled.
+        draws: number of tuples.
+        seed: random seed of both.
     """
 
     gram: Floats
@@ -62,15 +62,14 @@ class CoupledUpper:
     """Two deterministic bounds on `Coupled`, the smaller of them.
 
     Each inner product ⟨u_i, u_j⟩ is at most v_i v_j, with v = Σ b_x ‖g_x‖ by the triangle inequality, or
-    v² = λ Σ b_x ‖g_x‖² with λ the largest eigenvalue of the gradients' cosines. The first is the sharper for
-    gradients that point one way, the second for a large set of gradients that don't.
+    v² = λ Σ b_x ‖g_x‖² with λ the largest eigenvalue of the gradients' cosines. The first is tighter for
+    aligned gradients, the second for a large set of gradients in different directions.
     """
 
     gram: Floats
     rate: float
 
     def log_moment(self, order: int) -> float:
-        """The bound at a whole order."""
         if len(self.gram) == 0 or order < 2 or not self.gram.any():
             return 0.0
         if self.rate == 1:
@@ -83,7 +82,7 @@ class CoupledUpper:
         norms = np.sqrt(np.diag(self.gram))
         cosines = self.gram / np.maximum(np.outer(norms, norms), np.finfo(float).tiny)
         top = min(max(float(np.linalg.eigvalsh(cosines)[-1]) * (1 + 1e-9), 1.0), float(len(norms)))
-        sums, squares = (_bernoulli_sum(each[each > 0], self.rate) for each in (norms, norms**2))
+        sums, squares = (_bernoulli_sum(sizes[sizes > 0], self.rate) for sizes in (norms, norms**2))
         return sums, (np.sqrt(top * squares[0]), squares[1])
 
 
@@ -115,9 +114,9 @@ def _line_moment(order: int, values: Floats, log_weights: Floats) -> float:
 def _bernoulli_sum(sizes: Floats, rate: float) -> tuple[Floats, Floats]:
     """Values and log-probabilities that bound the law of Σ b_x size_x, b_x drawn with probability q.
 
-    Sizes are rounded up to a grid and convolved; neighbouring values are then merged into the largest of
-    them. The moment grows with every value, so both moves keep it a bound. What float64 cannot hold of the
-    upper tail is replaced by its Chernoff bound.
+    Sizes are rounded up to a grid and convolved; neighboring values are then merged into the largest of
+    them. The moment grows with every value, so both steps keep it a bound. Where the upper tail
+    underflows in float64 it is replaced by its Chernoff bound.
     """
     cell = float(sizes.mean()) / _FINE_CELLS
     jumps = np.ceil(sizes / cell * (1 - 1e-12)).astype(np.int64)
@@ -140,7 +139,7 @@ def _bernoulli_sum(sizes: Floats, rate: float) -> tuple[Floats, Floats]:
 
 
 def _merged(top: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First and last of the stretches of 0..top whose ends grow geometrically."""
+    """First and last of the intervals of 0..top whose ends grow geometrically."""
     ends = np.unique(np.ceil(_COARSE ** np.arange(np.log(top) / np.log(_COARSE) + 1)).astype(np.int64))
     last = np.concatenate([[0], ends[ends < top], [top]])
     return np.concatenate([[0], last[:-1] + 1]), last
@@ -161,9 +160,9 @@ class Independent:
 
     Args:
         gram: inner products of mini-batch gradients over σ², `with_rows` of them from D, the others from D′.
-        with_rows: how many come from D.
-        draws: tuples of batches of D for each batch of D′; the paper takes one of each.
-        seed: of the tuples.
+        with_rows: number of mini-batches from D.
+        draws: number of tuples of batches of D for each batch of D′; the paper takes one of each.
+        seed: random seed of the tuples.
     """
 
     gram: Floats
@@ -172,19 +171,18 @@ class Independent:
     seed: int
 
     def log_moment(self, order: int) -> float:
-        """The estimate at a whole order."""
         if order < 2:
             return 0.0
         without = range(self.with_rows, len(self.gram))
         return float(np.mean([self._one(order, j) for j in without]))
 
     def _one(self, order: int, j: int) -> float:
-        """ln E_B of Σ_{i<k} ⟨U_i − U′, U_k − U′⟩ for the batch j of D′, centred on it."""
+        """ln E_B of Σ_{i<k} ⟨U_i − U′, U_k − U′⟩ for the batch j of D′, centered on it."""
         inner = self.gram[: self.with_rows, : self.with_rows]
         cross = self.gram[: self.with_rows, j]
-        centred = inner - cross[:, None] - cross[None, :] + self.gram[j, j]
+        centered = inner - cross[:, None] - cross[None, :] + self.gram[j, j]
         rng = np.random.default_rng((self.seed, order, j))
-        return float(log_mean_exp(_pair_sums(centred, rng, self.draws, order)))
+        return float(log_mean_exp(_pair_sums(centered, rng, self.draws, order)))
 
 
 def _pair_sums(gram: Floats, rng: np.random.Generator, draws: int, order: int) -> Floats:

@@ -1,4 +1,4 @@
-"""Noisy gradient descent as a contraction: how fast two laws approach under the same steps."""
+"""Noisy gradient descent as a contraction: how fast two distributions approach each other under the same steps."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Langevin:
         sigma: σ; each step adds noise of variance 2ησ² to each coordinate.
         smoothness: L, the Lipschitz constant of ∇F.
         strong_convexity: m > 0 for `strongly convex`.
-        loss: what is known of F: `strongly convex`, `convex`, or only `bounded` (to a ball of `radius`, with
+        loss: the class of F: `strongly convex`, `convex`, or only `bounded` (to a ball of `radius`, with
             gradients up to `lipschitz`).
-        steps: T steps of training come before; None for a chain already at rest.
+        steps: T, the steps of training before; None for a stationary chain.
         initial_variance: log-Sobolev constant of w_0's law: its variance if Gaussian, 0 for a fixed point.
         radius: R of the projection.
         lipschitz: M, a bound on ‖∇F‖.
@@ -55,7 +55,7 @@ class Langevin:
             )
         if self.loss == "bounded":
             if self.radius is None or self.lipschitz is None:
-                raise InputError("A bounded loss needs `radius` and `lipschitz`; got none of one or both.")
+                raise InputError("A bounded loss needs both `radius` and `lipschitz`; one or both are None.")
             return
         self._check_convex()
 
@@ -68,18 +68,18 @@ class Langevin:
             )
         if self.loss == "convex" and self.steps is None:
             raise InputError(
-                "`steps` must be given for a convex loss, whose chain never comes to rest; got None."
+                "`steps` must be given for a convex loss, whose chain never becomes stationary; got None."
             )
-        most = 2 / (self.smoothness + strong)
-        if self.learning_rate > most * (1 + 1e-12):
+        largest = 2 / (self.smoothness + strong)
+        if self.learning_rate > largest * (1 + 1e-12):
             raise InputError(
-                f"`learning_rate` must be at most 2 / (L + m) = {most:.6g} for the step to contract; "
+                f"`learning_rate` must be at most 2 / (L + m) = {largest:.6g} for the step to contract; "
                 f"got {self.learning_rate}."
             )
 
     @property
     def variance(self) -> float:
-        """2ησ², of the noise of one step."""
+        """2ησ², the variance of the noise of one step."""
         return 2 * self.learning_rate * self.sigma**2
 
     @property
@@ -90,10 +90,10 @@ class Langevin:
         return 1.0 if self.loss == "convex" else 1 + self.learning_rate * self.smoothness
 
     def log_sobolev(self, steps: float) -> float:
-        """A log-Sobolev constant of the law after so many steps.
+        """A log-Sobolev constant of the law after this many steps.
 
         Convex: C_t = c^{2t} C_0 + 2ησ² (1 + c² + … + c^{2(t−1)}). Bounded: 6(4τ² + 2ησ²) e^{4τ²/2ησ²} with
-        τ = R + ηM, infinite where that leaves the numbers.
+        τ = R + ηM, infinite where that overflows.
         """
         if self.loss == "bounded":
             with np.errstate(over="ignore"):
@@ -101,11 +101,11 @@ class Langevin:
         c_sq = self.contraction**2
         if np.isinf(steps):
             return self.variance / (1 - c_sq)
-        held = -np.expm1(steps * np.log(c_sq)) / (1 - c_sq) if 0 < c_sq < 1 else (steps if c_sq else 1.0)
-        return float(c_sq**steps * self.initial_variance + self.variance * held)
+        terms = -np.expm1(steps * np.log(c_sq)) / (1 - c_sq) if 0 < c_sq < 1 else (steps if c_sq else 1.0)
+        return float(c_sq**steps * self.initial_variance + self.variance * terms)
 
     def log_decay(self, k: float) -> float:
-        """Σ_j R_j over k further steps: any Rényi divergence of order a falls by e^{−that/a}.
+        """Σ_j R_j over k further steps: any Rényi divergence of order a decreases by the factor e^{−(Σ_j R_j)/a}.
 
         Statement:
             D_a(next ‖ next′) ≤ (1 + 2ησ²/(c² C_j))^{−1/a} D_a(now ‖ now′),  C_{j+1} = c² C_j + 2ησ²;
@@ -117,7 +117,7 @@ class Langevin:
 
         Departs from the paper: its constant C per step is only said to exist; here it is computed.
 
-        Source: Chien et al. 2024, Theorem 3.2; the telescoped form is ours.
+        Source: Chien et al. 2024, Theorem 3.2; the telescoped form is new here.
 
         Checked by: tests/oracles/test_theory_convergence.py
         """
@@ -131,7 +131,7 @@ class Langevin:
         return float(np.log(self.log_sobolev(self.steps + k) / start) - 2 * k * np.log(self.contraction))
 
     def log_rate(self) -> float:
-        """ln R of one step at rest, which stays a number where R itself underflows."""
+        """ln R of one step of the stationary chain, finite also where R itself underflows."""
         if self.loss == "bounded":
             log_gain = np.log(self.variance) - 2 * np.log(self.contraction) - self._log_bounded_constant()
             return float(np.log(np.log1p(np.exp(log_gain))) if log_gain > -30 else log_gain)

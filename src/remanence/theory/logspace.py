@@ -1,4 +1,4 @@
-"""Sums and means of numbers too large or too small to write down."""
+"""Sums and means in log space, for numbers beyond the range of floats."""
 
 from __future__ import annotations
 

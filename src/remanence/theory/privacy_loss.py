@@ -1,4 +1,4 @@
-"""Per-instance privacy loss: how far one example moves the law of the trained model."""
+"""Per-instance privacy loss: how far one example changes the distribution of the trained model."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from remanence.errors import InputError
-from remanence.theory.checkpoints import RULES, Rule, Stand, norm_rows, stands_for
+from remanence.theory.checkpoint_rules import RULES, Rule, StepRows, norm_rows, rows_for_steps
 from remanence.theory.composition import COMPOSITIONS, PATHWISE_GRID, Composition, RatioMoments, composed_loss
-from remanence.theory.grounds import Grounds, faults, grounds_of
-from remanence.theory.sampled_gaussian import check_alpha, log_moment
+from remanence.theory.justification import Justification, justify_loss, violated_assumptions
+from remanence.theory.sampled_gaussian import check_alpha, check_exponent, log_moment
 from remanence.types import Bound, Ids, Mechanism, NormTrace, Scores, Status, check_choice, check_positive
 
 Scale = Literal["mechanism", "raw"]
 Floats = NDArray[np.float64]
 _LARGEST_RATIO = 1e300
-"""Ratios beyond float range are brought back to this; their loss is infinite all the same."""
+"""Larger ratios are clipped to this; their loss is infinite all the same."""
 Source = NormTrace | Sequence[NormTrace] | ArrayLike
 
 
@@ -44,32 +44,32 @@ def privacy_loss(
         D_α ≤ 1/(p(α−1)) ln E_path exp((p−1) Σ_t ln A_{a′}(q, ρ_t)),  a′ = 1 + (α−1) p/(p−1).
     `stepwise`: Σ_t (1/(α−1)) ((p−1)/p)^{T−t} (1/p) ln E A_{a_t}^p,  a_t = 1 + (α−1)(p/(p−1))^{T−t};
         the first step takes the power 1 instead of p.
-    `printed`: the paper's Definition as it stands, orders rounded up, for comparison.
+    `printed`: the paper's Definition as printed, orders rounded up, for comparison.
     `accountant`: p → ∞, Σ_t D_α(ρ_t), of several runs the largest.
 
     Symbols: `alpha` = α, `p` = p, `sigma` = σ, ρ_t = ‖g(x, w_{t−1})‖ / (Bσ) (or / σ for noise on the sum).
 
     Args:
-        trace: a NormTrace; several, one a training run, for an expectation over runs; or norms as an array
-            [N, n] or [R, N, n], with `steps`, `mechanism` and, if wanted, `ids`.
+        trace: a NormTrace; several, one per training run, for an expectation over runs; or norms as an array
+            [N, n] or [R, N, n], with `steps`, `mechanism` and optionally `ids`.
         steps: with an array, the N checkpoints as optimizer steps already taken.
-        mechanism: with an array, how training went.
-        ids: with an array, the names of the n examples; 0..n−1 by default.
+        mechanism: with an array, the mechanism of the training.
+        ids: with an array, the ids of the n examples; 0..n−1 by default.
         alpha: the order α > 1.
-        sigma: a noise level to suppose in place of the mechanism's.
-        composition: how steps add up.
-        rule: which checkpoint stands for the steps between two; `right` is the paper's, `upper` the larger.
-        p: the Hölder exponent, or several to take the best of for each example. By default the grid
+        sigma: a noise level to assume instead of the mechanism's.
+        composition: how the steps are composed.
+        rule: which checkpoint is used for the steps between two; `right` is the paper's, `upper` the larger norm.
+        p: the Hölder exponent, or several, of which the best is taken for each example. By default the grid
             2, 3, 5, 10, 30, 100 for `pathwise` and 3T for `stepwise` and `printed`.
-        scale: `raw` leaves out the division by B, as the paper's own figures do.
+        scale: `raw` omits the division by B, as the paper's figures do.
         everywhere: the norms are bounds that hold for every weight vector, not observations.
 
     Assumptions: Poisson sampling, fixed denominator, real Gaussian noise; the status and its reasons say
         which of them fail. Where the mechanism has a `max_norm`, no value exceeds the worst-case accountant's
-        (`printed` excepted, which is kept as it is).
+        (except `printed`, which is reproduced as it is).
 
     Departs from the paper: orders grow towards the start of training, the factor 3T − 1 is gone, the gradient
-        is over B, and one Hölder step over the whole path replaces T of them (docs/theory/privacy-loss.md).
+        is divided by B, and one Hölder step over the whole path replaces T of them (docs/theory/privacy-loss.md).
 
     Source: the paper, Definition "Per-Instance Privacy Loss"; Thudi et al. 2024, Theorems 3.2 and 3.3.
 
@@ -84,7 +84,7 @@ def privacy_loss(
         cap = worst_case_loss(setting.mechanism, alpha=alpha, scale=scale).value
         capped = values >= cap
         values = np.minimum(values, cap)
-    grounds = setting.grounds(all_capped=bool(capped.all())).weigh(values)
+    justification = setting.justification(all_capped=bool(capped.all())).for_values(values)
     params: dict[str, Any] = {
         "alpha": float(alpha),
         "sigma": float(setting.mechanism.sigma),
@@ -95,7 +95,7 @@ def privacy_loss(
         "runs": len(runs),
         "capped": int(capped.sum()),
     }
-    return Scores("privacy_loss", runs[0].ids, values, params, grounds.status, grounds.reasons)
+    return Scores("privacy_loss", runs[0].ids, values, params, justification.status, justification.reasons)
 
 
 def privacy_losses(
@@ -123,7 +123,7 @@ def worst_case_loss(mechanism: Mechanism, *, alpha: float = 8.0, scale: Scale = 
 
     Assumptions: as for `privacy_loss`; C bounds every example's gradient at every weight vector.
 
-    Departs from the paper: it is not in it; it is what a per-instance loss must never exceed.
+    Departs from the paper: it is not part of it; a per-instance loss must never exceed it.
 
     Source: Mironov 2017, composition of Rényi differential privacy.
 
@@ -135,16 +135,16 @@ def worst_case_loss(mechanism: Mechanism, *, alpha: float = 8.0, scale: Scale = 
         return Bound(np.inf, Status.VACUOUS, (reason,), "accountant")
     ratio = mechanism.max_norm / noise_unit(mechanism, scale)
     value = mechanism.steps * float(log_moment(alpha, mechanism.sampling_rate, ratio)) / (alpha - 1)
-    wrong = faults(mechanism)
+    violated = violated_assumptions(mechanism)
     sound = ("Poisson sampling, fixed denominator, real noise, and a norm bound for every weight vector.",)
-    grounds = Grounds(Status.HEURISTIC if wrong else Status.CERTIFICATE, wrong or sound)
-    grounds = grounds.weigh(np.array([value]))
-    return Bound(value, grounds.status, grounds.reasons, "accountant")
+    status = Status.HEURISTIC if violated else Status.CERTIFICATE
+    justification = Justification(status, violated or sound).for_values(np.array([value]))
+    return Bound(value, justification.status, justification.reasons, "accountant")
 
 
 @dataclass(frozen=True)
 class _Setting:
-    """One question, checked: the runs and everything that shapes the sum over their steps."""
+    """The checked arguments of `privacy_loss`: the runs and the options of the sum over their steps."""
 
     runs: Sequence[NormTrace]
     alpha: float
@@ -156,41 +156,33 @@ class _Setting:
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
-        if self.sigma is not None:
-            check_positive("sigma", self.sigma)
         check_choice("composition", self.composition, COMPOSITIONS)
         check_choice("rule", self.rule, RULES)
         check_choice("scale", self.scale, ("mechanism", "raw"))
 
     @property
     def mechanism(self) -> Mechanism:
-        """The mechanism under the noise that is supposed; noise other than the real one is assumed noise."""
-        real = self.runs[0].mechanism
-        if self.sigma is None or self.sigma == real.sigma:
-            return real
-        return replace(real, sigma=self.sigma, assumed=True)
+        return with_sigma(self.runs[0].mechanism, self.sigma)
 
     def exponents(self, p: float | Sequence[float] | None) -> tuple[float, ...]:
-        """The values of p to take the best of."""
+        """The values of p, of which the best is taken."""
         if self.composition == "accountant":
             return (np.inf,)
         if p is None:
             p = PATHWISE_GRID if self.composition == "pathwise" else 3.0 * self.mechanism.steps
-        chosen = tuple(float(each) for each in np.atleast_1d(p))
-        for each in chosen:
-            if not (np.isfinite(each) and each > 1):
-                raise InputError(f"`p` must be a finite number above 1; got {each}.")
-        # With one run every composition but the printed one falls as p grows: the largest is the best.
+        chosen = tuple(float(exponent) for exponent in np.atleast_1d(p))
+        for exponent in chosen:
+            check_exponent(exponent)
+        # With one run every composition but the printed one decreases in p: the largest p is the best.
         return (max(chosen),) if len(self.runs) == 1 and self.composition != "printed" else chosen
 
     def values(self, p: float) -> Floats:
         """The loss of every example at one p."""
-        moments, stands = self._moments
-        return composed_loss(moments, stands, self.composition, self.alpha, p)
+        moments, step_rows = self._moments
+        return composed_loss(moments, step_rows, self.composition, self.alpha, p)
 
-    def grounds(self, *, all_capped: bool) -> Grounds:
-        """What the values are worth."""
-        found = grounds_of(
+    def justification(self, *, all_capped: bool) -> Justification:
+        justification = justify_loss(
             self.mechanism,
             composition=self.composition,
             rule=self.rule,
@@ -203,28 +195,36 @@ class _Setting:
             note = (
                 "Norms are not divided by the batch size, as in the paper's figures: larger by that factor."
             )
-            return Grounds(found.status, (*found.reasons, note))
-        return found
+            return Justification(justification.status, (*justification.reasons, note))
+        return justification
 
     @cached_property
-    def _moments(self) -> tuple[RatioMoments, tuple[Stand, ...]]:
-        """Every run's ratios by row, and which row stands for which step."""
+    def _moments(self) -> tuple[RatioMoments, tuple[StepRows, ...]]:
+        """Every run's ratios by row, and which row is used for which step."""
         unit, total = noise_unit(self.mechanism, self.scale), self.mechanism.steps
         if self.everywhere:
             rows = [run.norms.max(axis=0, keepdims=True) for run in self.runs]
-            stands: tuple[Stand, ...] = (Stand(np.zeros(total, np.int64), 1.0),)
+            step_rows: tuple[StepRows, ...] = (StepRows(np.zeros(total, np.int64), 1.0),)
         else:
             rows = [norm_rows(self.rule, run.norms) for run in self.runs]
-            stands = stands_for(self.rule, self.runs[0].steps, total)
+            step_rows = rows_for_steps(self.rule, self.runs[0].steps, total)
         ratios = np.stack(rows, dtype=np.float64)
         with np.errstate(over="ignore"):
             ratios /= unit
         np.minimum(ratios, _LARGEST_RATIO, out=ratios)
-        return RatioMoments(ratios, self.mechanism.sampling_rate), stands
+        return RatioMoments(ratios, self.mechanism.sampling_rate), step_rows
+
+
+def with_sigma(mechanism: Mechanism, sigma: float | None) -> Mechanism:
+    """The mechanism with this noise; a sigma other than the real one makes it an assumption."""
+    if sigma is None or sigma == mechanism.sigma:
+        return mechanism
+    check_positive("sigma", sigma)
+    return replace(mechanism, sigma=sigma, assumed=True)
 
 
 def noise_unit(mechanism: Mechanism, scale: Scale) -> float:
-    """The norm whose ratio is 1."""
+    """The gradient norm whose ratio is 1."""
     divide = mechanism.reduction == "mean" and scale == "mechanism"
     return mechanism.sigma * (mechanism.batch_size if divide else 1.0)
 
@@ -235,8 +235,8 @@ def _as_runs(
     """The runs as traces of the same examples, checkpoints and mechanism."""
     if isinstance(source, NormTrace):
         return (source,)
-    if isinstance(source, Sequence) and source and all(isinstance(each, NormTrace) for each in source):
-        return _checked_runs(tuple(each for each in source if isinstance(each, NormTrace)))
+    if isinstance(source, Sequence) and source and all(isinstance(run, NormTrace) for run in source):
+        return _checked_runs(tuple(run for run in source if isinstance(run, NormTrace)))
     norms = np.asarray(source, dtype=np.float64)
     if norms.ndim not in (2, 3) or norms.size == 0:
         raise InputError(
@@ -245,10 +245,10 @@ def _as_runs(
         )
     if steps is None or mechanism is None:
         missing = "steps" if steps is None else "mechanism"
-        raise InputError(f"`{missing}` must come with norms given as an array; got None.")
+        raise InputError(f"`{missing}` must be given together with norms as an array; got None.")
     names: Ids = np.arange(norms.shape[-1]) if ids is None else np.asarray(ids)
-    each_run = norms[None] if norms.ndim == 2 else norms
-    return tuple(NormTrace(names, np.asarray(steps), run, mechanism) for run in each_run)
+    by_run = norms[None] if norms.ndim == 2 else norms
+    return tuple(NormTrace(names, np.asarray(steps), run, mechanism) for run in by_run)
 
 
 def _checked_runs(runs: tuple[NormTrace, ...]) -> tuple[NormTrace, ...]:

@@ -10,7 +10,7 @@ from remanence.theory.logspace import softplus
 Floats = NDArray[np.float64]
 
 _POINTS = 1600
-"""Points a window: the trapezoid rule converges exponentially on what is smooth and vanishes at both ends."""
+"""Points per window: the trapezoid rule converges exponentially on what is smooth and vanishes at both ends."""
 
 
 def exact_log_moment(order: float, rate: float, ratios: Floats) -> Floats:

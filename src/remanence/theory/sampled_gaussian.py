@@ -1,4 +1,4 @@
-"""The log-moment of the Poisson-subsampled Gaussian: the one number every loss here is made of."""
+"""The log-moment of the Poisson-subsampled Gaussian, from which every privacy loss is computed."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def log_moment(
     Assumptions: Poisson sampling, fixed denominator, Gaussian noise. The reverse divergence is never larger.
 
     Departs from the paper: it rounds a fractional order up; here `linear` interpolates ln A between the
-        whole orders beside it, a bound because ln A is convex in a; `exact` integrates over z.
+        neighboring whole orders, a bound because ln A is convex in a; `exact` integrates over z.
         A sampling rate of 1 and orders above 4096 use a(a − 1)ρ²/2, exact for the first, a bound for the
-        second. The sum stays in log space; a value beyond the largest float comes back as infinity.
+        second. The sum stays in log space; a value beyond the largest float is returned as infinity.
 
     Source: Mironov, Talwar and Zhang 2019 (the sum and the direction).
 
     Checked by: tests/oracles/test_theory_log_moment.py
     """
-    check_order("order", order)
-    check_rate(sampling_rate)
+    _check_order(order)
+    _check_rate(sampling_rate)
     check_choice("fractional", fractional, ("linear", "exact"))
-    ratios = as_ratios(ratio)
+    ratios = _as_ratios(ratio)
     whole = float(order).is_integer()
     if sampling_rate == 1 or order > MOST_TERMS:
         return full_batch(order, ratios)
@@ -68,7 +68,7 @@ def full_batch(order: float, ratios: Floats) -> Floats:
 
 
 def _binomial(order: int, rate: float, ratios: Floats) -> Floats:
-    """The sum over k, less the 1 that its terms k = 0, 1 and the weights add up to, put back by softplus."""
+    """The sum over k minus 1, which its terms k = 0, 1 and the weights add up to; softplus adds the 1 again."""
     if order < 2:
         return np.zeros_like(ratios)
     k = np.arange(2, order + 1, dtype=np.float64)
@@ -83,27 +83,27 @@ def _binomial(order: int, rate: float, ratios: Floats) -> Floats:
         with np.errstate(over="ignore"):
             plain = pairs[-1] * np.square(block) < _PLAIN
         plain &= bool(k.size <= _FEW and log_weights.min() > -_PLAIN)
-        found = out[start : start + rows]
-        found[plain] = _plain_sum(block[plain], np.exp(log_weights))
-        found[~plain] = _log_sum(block[~plain], log_weights, pairs)
+        result = out[start : start + rows]
+        result[plain] = _plain_sum(block[plain], np.exp(log_weights))
+        result[~plain] = _log_sum(block[~plain], log_weights, pairs)
     return out.reshape(ratios.shape)
 
 
 _BLOCK = 1 << 16
-"""Terms held at once: what fits the second-level cache."""
+"""Terms in memory at a time: what fits in the second-level cache."""
 _PLAIN = 600.0
-"""Up to this exponent, and weights of its negative, no term leaves the range of floats, nor does their sum."""
+"""Up to this exponent, and weights of its negative, neither a term nor their sum overflows or underflows."""
 _FEW = 128
-"""Up to this many terms the rounding of making each of the last stays below 1e-12."""
+"""Up to this many terms the rounding errors of the recurrence stay below 1e-12."""
 
 
 def _plain_sum(ratios: Floats, weights: Floats) -> Floats:
-    """The sum in plain numbers, each e^{ρ² k(k−1)/2} − 1 made of the last: a fifth of the time, no digit lost.
+    """The sum in plain numbers, each e^{ρ² k(k−1)/2} − 1 computed from the last: a fifth of the time, as accurate.
 
     All terms are positive: with x = e^a − 1 and y = e^b − 1, e^{a+b} − 1 is x + y (1 + x).
     """
     step = np.expm1(np.square(ratios))
-    factor, term = step.copy(), step.copy()  # of e^{ρ²(k−1)} and of e^{ρ² k(k−1)/2}, less 1, at k = 2
+    factor, term = step.copy(), step.copy()  # e^{ρ²(k−1)} − 1 and e^{ρ² k(k−1)/2} − 1 at k = 2
     total = weights[0] * term
     for weight in weights[1:]:
         factor += step * (1 + factor)
@@ -113,7 +113,7 @@ def _plain_sum(ratios: Floats, weights: Floats) -> Floats:
 
 
 def _log_sum(ratios: Floats, log_weights: Floats, pairs: Floats) -> Floats:
-    """The same in logarithms, for what floats cannot hold."""
+    """The same in logarithms, for numbers beyond the range of floats."""
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         exponents = pairs[:, None] * np.square(ratios)
         terms = -np.expm1(-exponents)
@@ -124,40 +124,42 @@ def _log_sum(ratios: Floats, log_weights: Floats, pairs: Floats) -> Floats:
         terms -= top
         np.exp(terms, out=terms)
         total = np.log(terms.sum(axis=0)) + top
-    # a ratio of 0 (or one whose square underflows) has no moment at all; one beyond float range has inf
+    # a ratio of 0 (or one whose square underflows) has a log-moment of 0; one beyond float range of infinity
     total = np.where(np.isneginf(top), -np.inf, np.where(np.isposinf(top), np.inf, total))
     return softplus(total)
 
 
-def as_ratios(ratio: ArrayLike) -> Floats:
-    """Ratios as float64; anything negative, infinite or not a number is refused by name."""
+def _as_ratios(ratio: ArrayLike) -> Floats:
     ratios = np.asarray(ratio, dtype=np.float64)
     bad = ~(np.isfinite(ratios) & (ratios >= 0))
     if bad.any():
-        found = ratios[bad].reshape(-1)[0]
         raise InputError(
-            f"`ratio` must be finite and not negative; got {found}. "
-            "It is a gradient norm over batch size times sigma."
+            f"`ratio` must be finite and not negative; got {ratios[bad][0]}. "
+            "It is the gradient norm divided by batch size times sigma."
         )
     return ratios
 
 
-def check_order(name: str, value: float) -> None:
-    """Refuse an order below 1."""
+def _check_order(value: float) -> None:
     if not (np.isfinite(value) and value >= 1):
-        raise InputError(f"`{name}` must be a finite number of at least 1; got {value}.")
+        raise InputError(f"`order` must be a finite number of at least 1; got {value}.")
 
 
 def check_alpha(value: float, name: str = "alpha") -> None:
-    """Refuse an order at which the Rényi divergence is not defined as used here."""
+    """Raise for an order at which the Rényi divergence is not defined as used here."""
     if not (np.isfinite(value) and value > 1):
         raise InputError(f"`{name}` must be a finite number above 1; got {value}. The paper uses 8.")
 
 
-def check_rate(value: float, name: str = "sampling_rate") -> None:
-    """Refuse a sampling probability outside (0, 1]."""
+def check_exponent(value: float) -> None:
+    """Raise for a Hölder exponent p that is not above 1."""
+    if not (np.isfinite(value) and value > 1):
+        raise InputError(f"`p` must be a finite number above 1; got {value}.")
+
+
+def _check_rate(value: float) -> None:
     if not 0 < value <= 1:
         raise InputError(
-            f"`{name}` must be in (0, 1]; got {value}. "
+            f"`sampling_rate` must be in (0, 1]; got {value}. "
             "Did you pass the batch size? Use batch_size / len(train)."
         )

@@ -1,4 +1,4 @@
-"""Routes that track a distance instead of a divergence: shifted divergence, and the hockey stick."""
+"""Routes that bound a distance instead of a divergence: shifted divergence and hockey stick."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import log_ndtr
 
 from remanence.errors import InputError
-from remanence.theory.conversion import check_delta, gaussian_epsilon
+from remanence.theory.conversion import check_delta, gaussian_delta_unchecked, gaussian_epsilon
 from remanence.theory.langevin import Langevin
 from remanence.types import Status, check_positive
 
 
 @dataclass(frozen=True)
 class Shifted:
-    """The best worst case: shifts absorbed by the noise of the steps, as one Gaussian test.
+    """The tightest worst case: shifts are absorbed by the noise of the steps, as one Gaussian test.
 
     Statement:
         retraining and unlearning are μ_k-GDP apart, D_α = α μ_k²/2, with
         μ_k² = c^{2k} Z_T² (1 − c²) / (2ησ² (1 − c^{2(T+k)})),  Z_T = e (1 − c^T)/(1 − c);
-        with `distance` = Z instead of a shift a step: μ_k² = c^{2k} Z² (1 − c²) / (2ησ² (1 − c^{2k})).
+        with `distance` = Z instead of a shift per step: μ_k² = c^{2k} Z² (1 − c²) / (2ησ² (1 − c^{2k})).
 
-    Symbols: `shift` = e = ηΔ/n, the most that one training step on D can differ from one on D′ at the same
+    Symbols: `shift` = e = ηΔ/n, the largest difference of one training step on D and one on D′ at the same
         weights; c = `dynamics.contraction`.
 
     Assumptions: convex or strongly convex loss; the target is retraining for T + k steps.
@@ -55,7 +54,6 @@ class Shifted:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold."""
         source = "shift of one step" if self.shift is not None else "distance after training"
         return (
             f"A {self.dynamics.loss} loss; the {source} bounds every pair of data sets compared.",
@@ -63,18 +61,16 @@ class Shifted:
         )
 
     def mu(self, k: int) -> float:
-        """μ_k."""
         total = self.dynamics.steps
         if self.distance is not None:
             absorbed = self._powers(k)
             return float(self.distance * self._c**k / np.sqrt(absorbed)) if k else np.inf
         assert self.shift is not None
         reach = np.inf if total is None else float(total)
-        moved = reach if self._c == 1 else -np.expm1(reach * np.log(self._c)) / (1 - self._c)
-        return float(self.shift * moved * self._c**k / np.sqrt(self._powers(reach + k)))
+        drift = reach if self._c == 1 else -np.expm1(reach * np.log(self._c)) / (1 - self._c)
+        return float(self.shift * drift * self._c**k / np.sqrt(self._powers(reach + k)))
 
     def epsilon(self, k: int) -> float:
-        """ε at δ."""
         mu = self.mu(k)
         return gaussian_epsilon(mu, self.delta) if mu < 1e3 else float("inf")
 
@@ -126,11 +122,10 @@ class HockeyStick:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What must hold."""
         return ("Projection onto the ball before every step, gradients up to `lipschitz`; no convexity.",)
 
     def delta_after(self, k: int, epsilon: float) -> float:
-        """δ at ε after k steps; stops early once it is below the target."""
+        """δ at ε after k steps; stops early once it is below `delta`."""
         dynamics = self.dynamics
         assert dynamics.radius is not None
         assert dynamics.lipschitz is not None
@@ -140,14 +135,14 @@ class HockeyStick:
         for _ in range(k):
             if delta <= self.delta:
                 break
-            shrunk = delta * _overlap(np.log1p(np.expm1(epsilon) / delta), r)
+            shrunk = delta * gaussian_delta_unchecked(r, np.log1p(np.expm1(epsilon) / delta))
             if shrunk >= delta * (1 - 1e-12):
                 break
             delta = shrunk
         return float(delta)
 
     def epsilon(self, k: int) -> float:
-        """The smallest ε for which δ is met after k steps, to 1e-6; infinite where none below 50 does."""
+        """The smallest ε at which δ is reached after k steps, to 1e-6; infinite if it is above 50."""
         if self.delta_after(k, 50.0) > self.delta:
             return float("inf")
         low, high = 0.0, 50.0
@@ -155,9 +150,3 @@ class HockeyStick:
             middle = (low + high) / 2
             low, high = (low, middle) if self.delta_after(k, middle) <= self.delta else (middle, high)
         return high
-
-
-def _overlap(e: float, r: float) -> float:
-    first = log_ndtr(r / 2 - e / r)
-    second = e + log_ndtr(-e / r - r / 2)
-    return float(np.exp(first) * -np.expm1(min(second - first, 0.0)))

@@ -1,4 +1,4 @@
-"""Bounds that hold for any example: the published worst case, and what the T-step target costs."""
+"""Bounds that hold for any example: the published worst case, and the cost of the T-step target."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from remanence.types import Status, check_positive
 
 
 def published_worst_case(
-    dynamics: Langevin, *, lipschitz: float, n: int, delta: float, group: int = 1, saturating: bool = False
+    dynamics: Langevin, *, lipschitz: float, n: int, delta: float, group: int = 1
 ) -> Converted:
     """The published worst case for any `group` examples of n: a route to (ε, δ).
 
     Statement:
-        D_α(k) ≤ e^{−kηm/α} · 4α S² M² / (m σ² n²), times 1 − e^{−mηT} if `saturating`.
+        D_α(k) ≤ e^{−kηm/α} · 4α S² M² / (m σ² n²).
 
-    Symbols: `lipschitz` = M, `group` = S, `dynamics` = η, m, σ, T.
+    Symbols: `lipschitz` = M, `group` = S, `dynamics` = η, m, σ.
 
     Assumptions: m-strongly convex, M-Lipschitz loss; S examples are replaced, not removed.
 
-    Departs from the paper: it is what the paper builds on; the last factor could not be checked against the
-        cited text and is off by default, which is never smaller.
+    Departs from the paper: it is what the paper builds on. A further factor 1 − e^{−mηT} could not be checked
+        against the cited text and is left out, which is never smaller.
 
     Source: Chien et al. 2024, Theorems 3.2 and 3.3.
 
@@ -39,8 +39,6 @@ def published_worst_case(
         raise InputError(f"The published worst case needs a strongly convex loss; got {dynamics.loss!r}.")
     rate = dynamics.learning_rate * dynamics.strong_convexity
     start = 4 * (group * lipschitz / (dynamics.sigma * n)) ** 2 / dynamics.strong_convexity
-    if saturating and dynamics.steps is not None:
-        start *= -np.expm1(-rate * dynamics.steps)
     return Converted(lambda alpha: _Published(alpha, float(start), rate), delta)
 
 
@@ -55,12 +53,11 @@ class _Published:
     assumptions: ClassVar[tuple[str, ...]] = ("Strongly convex, Lipschitz loss; replacement of examples.",)
 
     def epsilon(self, k: int) -> float:
-        """The Rényi divergence left."""
         return float(self.alpha * self.start * np.exp(-k * self.rate / self.alpha))
 
 
 def horizon_gap(dynamics: Langevin, *, alpha: float) -> float:
-    """D_α(retrained T + k steps ‖ retrained T steps), for any k: what the T-step target costs.
+    """D_α(retrained T + k steps ‖ retrained T steps), for any k: the cost of the T-step target.
 
     Statement:
         α (2R)² c^{2T} (1 − c²) / (2 · 2ησ² (1 − c^{2T})).
@@ -81,5 +78,5 @@ def horizon_gap(dynamics: Langevin, *, alpha: float) -> float:
             "`dynamics` must be strongly convex and have `radius` and `steps`; one of them is missing."
         )
     c_sq, total = dynamics.contraction**2, dynamics.steps
-    kept = c_sq**total * (1 - c_sq) / (1 - c_sq**total)
-    return float(alpha * (2 * dynamics.radius) ** 2 * kept / (2 * dynamics.variance))
+    remaining = c_sq**total * (1 - c_sq) / (1 - c_sq**total)
+    return float(alpha * (2 * dynamics.radius) ** 2 * remaining / (2 * dynamics.variance))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from torch import nn
 from remanence.errors import DataError, RunFolderError
 from remanence.storage import Draft, Folder, atomic, create, open_folder
 from remanence.training.loop import Training
+from remanence.types import Measurement
 
 _KEPT = 2
 
@@ -46,7 +47,7 @@ class Checkpoints:
     def __init__(self, folder: Path, *, keep_all: bool = False) -> None:
         self._folder, self._keep_all = folder, keep_all
 
-    def save(self, training: Training, rows: Sequence[dict[str, Any]]) -> None:
+    def save(self, training: Training, rows: Sequence[Measurement]) -> None:
         """Write the run's state: weights, momentum, step, and the measurements so far."""
         path = self._folder / f"step-{training.step:09d}"
         if path.exists():
@@ -63,11 +64,11 @@ class Checkpoints:
                 "state",
                 {"step": training.step, "scaler": training.scaler.state_dict(), "data": training.data_digest},
             )
-            draft.rows("measurements", rows)
+            draft.rows("measurements", map(asdict, rows))
         self._thin_out()
 
-    def restore(self, training: Training) -> list[dict[str, Any]]:
-        """Bring a run to its newest whole checkpoint; the measurements until then. Nothing saved: the start."""
+    def restore(self, training: Training) -> list[Measurement]:
+        """Bring a run to its newest intact checkpoint and return the measurements until then; none saved, none done."""
         atomic.sweep(self._folder)
         for path in reversed(self._paths()):
             try:
@@ -79,7 +80,7 @@ class Checkpoints:
             return self._load(folder, training)
         return []
 
-    def _load(self, folder: Folder, training: Training) -> list[dict[str, Any]]:
+    def _load(self, folder: Folder, training: Training) -> list[Measurement]:
         load_weights(folder, training.model)
         state = folder.document("state")
         if state["data"] != training.data_digest:
@@ -94,7 +95,7 @@ class Checkpoints:
             training.optimizer.state[parameter]["momentum_buffer"] = torch.from_numpy(array).to(
                 parameter.device
             )
-        return folder.rows("measurements")
+        return [Measurement(**row) for row in folder.rows("measurements")]
 
     def _paths(self) -> list[Path]:
         return sorted(self._folder.glob("step-*"))

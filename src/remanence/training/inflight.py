@@ -13,10 +13,10 @@ from torch.utils.data import Dataset
 
 from remanence.data import Examples
 from remanence.errors import DataError, InputError
-from remanence.gradients.flight import norms_in_flight
+from remanence.gradients.in_flight import norms_in_flight
 from remanence.storage import create, write_trace
+from remanence.tasks.recipe import couples_examples
 from remanence.training.observing import confidence_and_error
-from remanence.training.recipe import couples_examples
 from remanence.training.recorder import in_memory
 from remanence.types import Ids, Mechanism, NormTrace, as_ids
 

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from remanence.data import Examples
 from remanence.errors import NumericalError
 from remanence.machine import require_half
+from remanence.tasks import Recipe, derive_seed, generator
 from remanence.training.objective import Objective, Stream, Term, over
-from remanence.training.randomness import derive_seed, generator
 from remanence.training.ranks import ALONE, Ranks
-from remanence.training.recipe import Recipe
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 

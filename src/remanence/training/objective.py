@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from remanence.data import Examples, augment
-from remanence.training.randomness import generator
-from remanence.training.recipe import Recipe
+from remanence.tasks.randomness import generator
+from remanence.tasks.recipe import Recipe
 
 Parameters = Mapping[str, nn.Parameter]
 BatchLoss = Callable[[Tensor, Tensor, Tensor], Tensor]

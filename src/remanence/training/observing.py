@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from remanence.data import Examples
-from remanence.gradients.budget import fitting_batch
-from remanence.gradients.engine import Engine
+from remanence.gradients.evaluation_mode import evaluating
+from remanence.gradients.example_norms import prepare_engine, refuse_infinite, total_norms
 from remanence.gradients.losses import ExampleLoss
-from remanence.gradients.norms import evaluating, prepare, refuse_infinite, total_norms
+from remanence.gradients.norm_engine import NormEngine
 from remanence.training.ranks import ALONE, Ranks
 
 Row = dict[str, NDArray[np.float32]]
@@ -27,7 +27,7 @@ def observe(
     """Norm, confidence and error of every example at this moment, in evaluation mode; the ranks share the work."""
     mine = ranks.share(torch.arange(len(examples)))
     device = next(model.parameters()).device
-    engine = prepare(model, loss, None, None, by_parameter=False)
+    engine = prepare_engine(model, loss, None, None, by_parameter=False)
     parts = [torch.zeros(len(COLUMNS), 0)]
     with evaluating(model):
         for rows in torch.split(mine, _batch_size(engine, examples, device)):
@@ -42,9 +42,8 @@ def observe(
     return {name: ranks.gather(found_rows[i], mine.numpy(), len(examples)) for i, name in enumerate(COLUMNS)}
 
 
-def _batch_size(engine: Engine, examples: Examples, device: torch.device) -> int:
-    script = engine.rehearsed(examples.inputs[:1].to(device), examples.labels[:1].to(device)).script
-    return fitting_batch(script, engine.dtype.itemsize, device)
+def _batch_size(engine: NormEngine, examples: Examples, device: torch.device) -> int:
+    return engine.fitting_batch_size(examples.inputs[:1].to(device), examples.labels[:1].to(device))
 
 
 def observe_errors(model: nn.Module, examples: Examples, ranks: Ranks = ALONE) -> NDArray[np.float32]:

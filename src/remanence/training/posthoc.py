@@ -1,10 +1,11 @@
-"""A trace made afterwards, from the state dicts that training saved."""
+"""Make a trace afterwards, from the state dicts that training saved."""
 
 from __future__ import annotations
 
 import pickle
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,96 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from remanence.data import Examples
+from remanence.data import Examples, load_dataset
 from remanence.errors import RunFolderError
-from remanence.storage import open_folder
+from remanence.models import build_model
+from remanence.storage import create, open_folder, write_trace
+from remanence.tasks import Recipe
+from remanence.tasks.recipe import couples_examples
 from remanence.training.observing import COLUMNS, observe
 from remanence.training.ranks import ALONE, Ranks
-from remanence.types import Mechanism, NormTrace
+from remanence.training.train_run import ASSUMED_SIGMA
+from remanence.types import Mechanism, NormTrace, Sampling
 
 StateDict = Mapping[str, Tensor]
 Saved = dict[int, Callable[[], StateDict]]
 """Step to a function that reads the weights of that step."""
+
+
+@dataclass(frozen=True)
+class TraceSettings:
+    """How the model of some checkpoints was trained.
+
+    Args:
+        data: the name of a data set, or the path of one.
+        model: the name of a model, or `package.module:function`.
+        model_options: keyword arguments of the model.
+        data_dir: folder of the data sets.
+        batch_size: batch size of the training.
+        total_steps: optimizer steps of the training; the last checkpoint's by default.
+        noise: standard deviation of the noise that training added to the mini-batch gradient.
+        sigma: noise to assume in the accounting if training added none.
+        sampling: how training drew its batches.
+    """
+
+    data: str
+    model: str
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    data_dir: str | None = None
+    batch_size: int = 128
+    total_steps: int | None = None
+    noise: float = 0.0
+    sigma: float = ASSUMED_SIGMA
+    sampling: Sampling = "shuffled"
+
+
+def trace_run(
+    checkpoints: Path,
+    settings: TraceSettings,
+    out: Path,
+    *,
+    ranks: Ranks = ALONE,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> NormTrace:
+    """Make a trace from saved checkpoints and leave it in `out`, a folder that scores are computed from.
+
+    Args:
+        checkpoints: a folder of state dicts, or a run trained with `keep_checkpoints`.
+        settings: how the model was trained.
+        out: the folder to write.
+        ranks: the processes that share the work.
+        progress: called with the checkpoints done and their total number.
+    """
+    saved = saved_checkpoints(checkpoints)
+    train, _ = load_dataset(settings.data, settings.data_dir)
+    model = build_model(settings.model, train, **settings.model_options)
+    trace = trace_checkpoints(
+        model,
+        train,
+        saved,
+        mechanism=_mechanism(settings, len(train), model, last_step=max(saved)),
+        provenance={"data": train.digest()},
+        ranks=ranks,
+        progress=progress,
+    )
+    if ranks.first:
+        with create(out, "training") as draft:
+            write_trace(draft, trace)
+            draft.config({"data": settings.data, "model": settings.model, "checkpoints": str(checkpoints)})
+    return trace
+
+
+def _mechanism(settings: TraceSettings, n: int, model: nn.Module, *, last_step: int) -> Mechanism:
+    recipe = Recipe(
+        epochs=1,
+        learning_rate=1.0,
+        batch_size=settings.batch_size,
+        noise=settings.noise,
+        sampling=settings.sampling,
+    )
+    mechanism = recipe.mechanism(n, assumed_sigma=settings.sigma)
+    steps = settings.total_steps or max(last_step, 1)
+    return replace(mechanism, steps=steps, couples_examples=couples_examples(model.modules()))
 
 
 def saved_checkpoints(folder: Path) -> Saved:
@@ -44,7 +125,7 @@ def saved_checkpoints(folder: Path) -> Saved:
     if not found:
         raise RunFolderError(
             f"{folder} holds no checkpoints: files *.safetensors or *.pt whose names end in their step. "
-            "A run keeps its own with --keep-checkpoints."
+            "A run keeps its own if it is trained with `keep_checkpoints`."
         )
     return dict(sorted(found.items()))
 
@@ -59,7 +140,7 @@ def trace_checkpoints(
     ranks: Ranks = ALONE,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> NormTrace:
-    """What each example looked like at each saved moment: the trace that a Recorder would have made there."""
+    """The trace that a Recorder would have made at these checkpoints."""
     rows = []
     for done, (step, read) in enumerate(saved.items(), start=1):
         try:

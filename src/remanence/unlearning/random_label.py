@@ -10,8 +10,8 @@ from torch import nn
 
 from remanence.data import Examples, Split
 from remanence.errors import DataError
+from remanence.tasks.randomness import generator
 from remanence.training import ALONE, Ranks, Training
-from remanence.training.randomness import generator
 from remanence.unlearning.contract import Method
 
 

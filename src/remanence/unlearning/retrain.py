@@ -11,8 +11,8 @@ from torch import nn
 
 from remanence.data import Split
 from remanence.errors import InputError
+from remanence.tasks.randomness import derive_seed
 from remanence.training import ALONE, Ranks, Recipe, Training
-from remanence.training.randomness import derive_seed
 from remanence.unlearning.contract import Method
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from remanence.data import Examples, Split
 from remanence.errors import InputError
-from remanence.gradients.norms import evaluating
+from remanence.gradients.evaluation_mode import evaluating
 from remanence.training import ALONE, Parameters, Ranks, Stream, Training, over
 from remanence.unlearning.contract import Method
 from remanence.unlearning.random_label import relabelled

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
 from remanence.errors import DataError, RemanenceError
-from remanence.requests.ledger import past
+from remanence.requests.request_ledger import read_ledger
 from remanence.web.pages import page
 from remanence.web.shelf import Shelf, Shelved
 
@@ -57,7 +57,7 @@ def _claims_of(number: int, path: Path, shelved: Shelved | str) -> dict[str, Any
     if isinstance(shelved, str):
         return empty | {"why": shelved}
     try:
-        known = empty | {"past": past(shelved.run)}
+        known = empty | {"past": read_ledger(shelved.run)}
     except (RemanenceError, OSError, ValueError, KeyError) as error:
         return empty | {"why": f"Its ledger cannot be read: {error}"}
     try:

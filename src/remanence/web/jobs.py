@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from remanence.errors import InputError, RunFolderError
-from remanence.requests.carry_out import refuse_second
+from remanence.requests.continuation import check_continuation
 from remanence.storage import SEAL, atomic
 from remanence.storage.lock import acquire, is_held
 from remanence.web.plans import Asked
@@ -214,7 +214,7 @@ def _refuse_another(job: Job) -> None:
         raise RunFolderError(
             "Another request is being carried out on this run; wait for it. Nothing was changed."
         )
-    refuse_second(job.run, job.out)
+    check_continuation(job.run, job.out)
 
 
 _NOT_UNDER_WAY = "This request is not under way; there is nothing to stop."

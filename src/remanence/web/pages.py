@@ -9,9 +9,9 @@ from typing import Any
 from fastapi.responses import HTMLResponse
 from matplotlib.axes import Axes
 
-from remanence.display.axes import drawn_png
-from remanence.display.look import picture_uri
-from remanence.display.templates import templates_of
+from remanence.display.figure_style import picture_uri
+from remanence.display.page_templates import templates_of
+from remanence.display.plots import drawn_png
 
 
 def lasting(minutes: float) -> str:

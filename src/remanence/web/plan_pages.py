@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from remanence.display.axes import draw_forecast
+from remanence.display.plots import draw_forecast
 from remanence.errors import RemanenceError, RunFolderError
 from remanence.requests import read_calibration
 from remanence.training import Run

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from remanence.errors import InputError, RemanenceError, RunFolderError
 from remanence.requests import Plan, Request, make_plan, read_request
-from remanence.requests.calibration import model_hash
+from remanence.requests.request import model_hash
 from remanence.training import Run
 from remanence.web.uploads import Form, printable
 

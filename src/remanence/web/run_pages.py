@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from remanence.display.axes import draw_measurements, draw_norms, draw_scores
+from remanence.display.plots import draw_measurements, draw_norms, draw_scores
 from remanence.errors import RunFolderError
 from remanence.web.gallery import Range, Wish, read_wish, show
 from remanence.web.pages import page, picture, png

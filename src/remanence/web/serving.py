@@ -24,18 +24,27 @@ def serve(
     say: Callable[[str], None],
     *,
     store: Path | None = None,
+    data_dir: Path | None = None,
     certificates: Sequence[Path] = (),
     key: Path | None = None,
 ) -> None:
-    """Show these runs until interrupted; what is no run, or no key, is refused before anything is served."""
+    """Serve the dashboard until it is interrupted; a folder that is no run and a file that is no key are refused first.
+
+    Args:
+        runs: folders of runs.
+        port: where to listen; the next free port if it is in use.
+        say: called with the address.
+        store: folder with the artifacts of studies.
+        data_dir: folder of the data sets of the studies.
+        certificates: files that `remanence certify --json` printed.
+        key: private key that signs the evidence of requests.
+    """
     for run in runs:
         open_folder(run, "training")
     if key is not None:
         read_private_key(key)
     if store is not None and not store.is_dir():
-        raise InputError(
-            f"--store must be a folder that `remanence study run --store` made; {store} is none."
-        )
+        raise InputError(f"`store` must be a folder that `remanence study run` made; got {store}.")
     try:
         import uvicorn
 
@@ -53,7 +62,7 @@ def serve(
         if found != port:
             say(f"Port {port} is in use; this is port {found}.")
         say(f"http://{LOOPBACK}:{found}/?token={token}")
-        made = make_app(runs, token, store=store, key=key, certificates=certificates)
+        made = make_app(runs, token, store=store, data_dir=data_dir, key=key, certificates=certificates)
         threading.Thread(target=made.state.shelf.warm, daemon=True).start()
         config = uvicorn.Config(made, log_level="warning", access_log=False)
         uvicorn.Server(config).run(sockets=[listening])
@@ -78,4 +87,4 @@ def free_socket(port: int) -> socket.socket:
                 raise InputError(f"Port {each} cannot be used: {error.strerror}.") from None
         else:
             return bound
-    raise InputError(f"Ports {port} to {last - 1} are all in use; give another with --port.")
+    raise InputError(f"Ports {port} to {last - 1} are all in use; give another `port`.")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from remanence.data import Examples
 from remanence.errors import RemanenceError, RunFolderError
-from remanence.requests.carry_out import continuation
+from remanence.requests.continuation import continuation
 from remanence.scores import score_table
 from remanence.storage import SEAL
 from remanence.training import Run, open_run

@@ -30,6 +30,7 @@ def make_app(
     token: str,
     *,
     store: Path | None = None,
+    data_dir: Path | None = None,
     key: Path | None = None,
     certificates: Sequence[Path] = (),
 ) -> FastAPI:
@@ -38,7 +39,8 @@ def make_app(
     Args:
         runs: what it shows.
         token: who has it may look, and start requests.
-        store: of studies.
+        store: folder with the artifacts of studies.
+        data_dir: folder of the data sets of the studies.
         key: signs the evidence of requests that are started here.
         certificates: files that `remanence certify --json` printed.
     """
@@ -55,7 +57,7 @@ def make_app(
     add_run_pages(app, shelf)
     add_plan_pages(app, shelf, Plans(), jobs)
     add_request_pages(app, shelf, jobs)
-    add_study_pages(app, store)
+    add_study_pages(app, store, data_dir)
     add_certificate_pages(app, shelf, certificates)
     return app
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from remanence.errors import RemanenceError, RunFolderError
+from remanence.stages.stage import in_order
+from remanence.stages.timings import Timings
 from remanence.storage import SEAL, Folder, open_folder
 from remanence.storage.lock import is_held
 from remanence.study.catalog import load_study, presets_of, shipped
-from remanence.study.ledger import Ledger
 from remanence.study.running import Planned, plan
-from remanence.study.stages import in_order
 
 _FIGURE = "figure"
 
@@ -69,8 +69,9 @@ class Seen:
 class Studies:
     """A store, looked at. Nothing is verified here as a study verifies it: that reads every file."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, data_dir: Path | None = None) -> None:
         self.root = root
+        self._data_dir = None if data_dir is None else str(data_dir.expanduser().resolve())
 
     def running(self) -> bool:
         """Whether a study is being computed at this moment."""
@@ -83,8 +84,8 @@ class Studies:
     def all(self) -> list[Seen]:
         """Every study of which something is there, as far as it can be told: its data must be here too."""
         there = self.there()
-        entries = Ledger(self.root).entries()
-        found = [self._planned(each, there, entries) for each in _plans()]
+        entries = Timings(self.root).read()
+        found = [self._planned(each, there, entries) for each in _plans(self._data_dir)]
         known = {each.key for each in found}
         others = [self._other(key) for key in sorted(there) if _is_figure(key) and key not in known]
         # what all studies share (a training run, say) is there for each of them; its own figure is what counts first
@@ -114,7 +115,7 @@ class Studies:
     def _planned(self, planned: Planned, there: set[str], entries: dict[str, Any]) -> Seen:
         kinds: dict[str, list[str]] = {}
         for stage in in_order([planned.goal]):
-            kinds.setdefault(stage.kind.name, []).append(stage.key)
+            kinds.setdefault(stage.kind, []).append(stage.key)
         stages = tuple(
             Progress(
                 kind,
@@ -145,13 +146,13 @@ def _is_picture(file: str) -> bool:
 
 
 @cache
-def _plans() -> tuple[Planned, ...]:
+def _plans(data_dir: str | None) -> tuple[Planned, ...]:
     """Every study that comes with the package and whose data are here, with every preset."""
     found = []
     for path in shipped():
         for preset in presets_of(path):
             try:
-                found.append(plan(load_study(str(path), preset)))
+                found.append(plan(load_study(str(path), preset, data_dir=data_dir)))
             except RemanenceError:  # its data are not here, so its stages have no names
                 continue
     return tuple(found)

@@ -12,9 +12,9 @@ from remanence.web.pages import page
 from remanence.web.studies import Studies
 
 
-def add_study_pages(app: FastAPI, store: Path | None) -> None:
+def add_study_pages(app: FastAPI, store: Path | None, data_dir: Path | None = None) -> None:
     """Serve them; without a store there is one page, which says how to have one."""
-    studies = None if store is None else Studies(store)
+    studies = None if store is None else Studies(store, data_dir)
 
     @app.get("/studies")
     def all_studies() -> HTMLResponse:
@@ -47,7 +47,7 @@ def _list(studies: Studies | None) -> dict[str, object]:
 
 def _known(studies: Studies | None) -> Studies:
     if studies is None:
-        raise RunFolderError("There is no store; start the dashboard with --store.")
+        raise RunFolderError("The dashboard was started without a store of studies.")
     return studies
 
 

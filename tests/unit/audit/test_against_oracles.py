@@ -13,7 +13,7 @@ from remanence.audit.klom import klom_by_example
 from remanence.audit.u_lira import attack_accuracy, likelihood_ratios
 from remanence.data import Split, digits
 from remanence.models import mlp
-from remanence.training.poison import draw_poison
+from remanence.tasks.poison import draw_poison
 
 TRAIN, TEST = digits()
 SPLIT = Split(TRAIN, TEST, rm.ForgetSet("f", TRAIN.ids[:100]))
@@ -141,7 +141,7 @@ def test_u_lira_knows_when_nothing_can_be_told() -> None:
 def test_shadows_must_be_enough() -> None:
     with pytest.raises(rm.InputError, match="two shadow models trained with it and two without"):
         ShadowTable(np.arange(2), np.ones((4, 2), bool), np.zeros((4, 2)))
-    with pytest.raises(rm.InputError, match="a row a shadow"):
+    with pytest.raises(rm.InputError, match="one row per shadow model"):
         ShadowTable(np.arange(2), np.ones((4, 3), bool), np.zeros((4, 2)))
 
 

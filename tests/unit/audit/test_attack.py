@@ -7,8 +7,8 @@ from torch import nn
 
 import remanence as rm
 from remanence.audit import METRICS, evaluate
-from remanence.audit.attack import attack
 from remanence.audit.membership import SIGNALS
+from remanence.audit.membership_attack import membership_attack
 from remanence.data import Examples, Split
 
 
@@ -55,27 +55,27 @@ def test_the_attacker_is_never_asked_about_its_own_examples() -> None:
     """With as many folds as examples and nothing to tell, an attacker that peeked would be right too often."""
     draw = np.random.default_rng(0)
     same = draw.normal(size=(2, 40))
-    assert attack(same[0], same[1], same[0], folds=40).accuracy < 0.65
+    assert membership_attack(same[0], same[1], same[0], folds=40).accuracy < 0.65
 
 
 def test_numbers_are_balanced_and_the_same_twice() -> None:
     draw = np.random.default_rng(3)
     members, outsiders, targets = draw.uniform(size=5000), draw.uniform(size=300), draw.uniform(size=500)
-    first = attack(members, outsiders, targets)
-    assert first == attack(members, outsiders, targets)
+    first = membership_attack(members, outsiders, targets)
+    assert first == membership_attack(members, outsiders, targets)
     assert first.accuracy == pytest.approx(0.5, abs=0.06)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
 def test_extreme_signals_do_not_break_the_fit(scale: float) -> None:
     members, outsiders = np.full(50, 1.0) * scale, np.full(50, -1.0) * scale
-    found = attack(members, outsiders, np.array([2.0, -2.0]) * scale)
+    found = membership_attack(members, outsiders, np.array([2.0, -2.0]) * scale)
     assert found.called_outsider == 0.5
     assert found.accuracy == 1.0
 
 
 def test_too_few_examples_are_refused() -> None:
     with pytest.raises(rm.InputError, match="needs two retain and two test"):
-        attack(np.ones(1), np.ones(5), np.ones(2))
-    with pytest.raises(rm.InputError, match="someone to ask about"):
-        attack(np.ones(5), np.ones(5), np.ones(0))
+        membership_attack(np.ones(1), np.ones(5), np.ones(2))
+    with pytest.raises(rm.InputError, match="at least one target"):
+        membership_attack(np.ones(5), np.ones(5), np.ones(0))

@@ -14,7 +14,7 @@ from remanence.audit.gus import gus_scores
 from remanence.data import Split, digits
 from remanence.models import small_conv
 from remanence.training import Recipe, train_steps
-from remanence.training.poison import Poison, draw_poison
+from remanence.tasks.poison import Poison, draw_poison
 
 TRAIN, TEST = digits()
 IDS = rm.random_set(TRAIN.ids, 200, 0).ids

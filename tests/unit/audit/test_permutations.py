@@ -170,9 +170,9 @@ class Sorting(nn.Module):
 
 def test_a_model_that_cannot_be_followed_gets_a_sentence() -> None:
     model = Sorting()
-    with pytest.raises(rm.InputError, match=r"could not be followed: there is no rule .*sort"):
+    with pytest.raises(rm.InputError, match=r"could not be traced: there is no rule .*sort"):
         rm.match_permutations(model, model, torch.randn(3, 4))
-    with pytest.raises(rm.InputError, match="could not be followed: it failed on a batch of shape"):
+    with pytest.raises(rm.InputError, match="could not be traced: it failed on a batch of shape"):
         rm.match_permutations(model, model, torch.randn(3, 5))
 
 

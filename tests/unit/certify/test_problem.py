@@ -40,7 +40,7 @@ def test_reference_is_seeded():
 @pytest.mark.parametrize(
     ("features", "labels", "message"),
     [
-        (np.ones((4, 2)), [1, 1, 1, 1], "at least two kinds"),
+        (np.ones((4, 2)), [1, 1, 1, 1], "at least two classes"),
         (np.full((4, 2), np.nan), [0, 1, 0, 1], "row 0, column 0 is nan"),
         (np.ones((4, 2)), [0, 1], "labels"),
         (np.ones(4), [0, 1, 0, 1], r"\[n, d\]"),
@@ -61,7 +61,7 @@ def test_bad_files_are_named(tmp_path):
     with pytest.raises(DataError, match="must hold one of X, x, features; it holds z"):
         load_problem(str(tmp_path / "b.npz"))
     (tmp_path / "c.npz").write_bytes(b"not a zip")
-    with pytest.raises(DataError, match=r"c\.npz must be a whole"):
+    with pytest.raises(DataError, match=r"c\.npz must be a complete"):
         load_problem(str(tmp_path / "c.npz"))
     (tmp_path / "d.parquet").write_bytes(b"not parquet at all")
     with pytest.raises(DataError, match="not a Parquet file"):

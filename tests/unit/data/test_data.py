@@ -33,7 +33,7 @@ def test_a_split_derives_what_is_kept() -> None:
     split = Split(toy(), toy(), rm.ForgetSet("f", np.array([11])))
     assert split.forget.ids.tolist() == [11]
     assert split.retain.ids.tolist() == [10, 12, 13, 14, 15]
-    with pytest.raises(rm.DataError, match="leave something to keep"):
+    with pytest.raises(rm.DataError, match="leave examples to retain"):
         Split(toy(), toy(), rm.ForgetSet("all", toy().ids))
 
 

@@ -18,8 +18,8 @@ from scipy.io import savemat
 
 import remanence as rm
 from remanence.data.fashion_mnist import read_idx
-from remanence.data.restricted_pickle import array_in, read_pickle
-from remanence.data.sources import data_folder
+from remanence.data.public_dataset import data_folder
+from remanence.data.restricted_pickle import get_array, read_pickle
 
 RNG = np.random.default_rng(0)
 NAMES = [b"airplane", b"automobile", b"bird", b"cat", b"deer", b"dog", b"frog", b"horse", b"ship", b"truck"]
@@ -131,7 +131,7 @@ def test_a_hostile_pickle_is_refused_and_runs_nothing(tmp_path: Path, protocol: 
 )
 def test_damaged_pickles_are_one_sentence(content: bytes) -> None:
     with pytest.raises(rm.DataError, match=r"^batch ") as refusal:
-        array_in(read_pickle(content, what="batch"), "data", what="batch")
+        get_array(read_pickle(content, what="batch"), "data", what="batch")
     assert "\n" not in str(refusal.value)
 
 
@@ -169,7 +169,7 @@ def test_a_pickle_as_python_2_wrote_it() -> None:
         b"U\x01b\x87R(K\x01K\x02K\x03\x86cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xff"
         b"J\xff\xff\xff\xffK\x00tb\x89U\x06" + raw + b"tbu."
     )
-    found = array_in(read_pickle(content, what="batch"), "data", what="batch")
+    found = get_array(read_pickle(content, what="batch"), "data", what="batch")
     assert found.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
@@ -202,7 +202,7 @@ def test_fashion_packed_and_unpacked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (idx(np.zeros((2, 2), np.uint8))[:-1], "announces 4 bytes and holds 3"),
+        (idx(np.zeros((2, 2), np.uint8))[:-1], "announces 4 bytes, it holds 3"),
         (b"\0\0\x0d\x01" + bytes(8), "not an idx file"),
         (b"\0\0\x08\xff", "not an idx file"),
         (b"", "not an idx file"),
@@ -220,7 +220,7 @@ def test_missing_data_say_where_to_get_them_and_where_to_put_them(tmp_path: Path
         with pytest.raises(rm.DataError, match=home) as refusal:
             rm.load_dataset(name, tmp_path)
         assert str(tmp_path) in str(refusal.value)
-        assert "--data-dir or REMANENCE_DATA" in str(refusal.value)
+        assert "`data_dir` or REMANENCE_DATA" in str(refusal.value)
 
 
 def test_only_what_is_missing_is_asked_for(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import pytest
 from matplotlib import pyplot
 
 import remanence as rm
-from remanence.display.tables import human, table
+from remanence.display.html import human, table
 from remanence.forecast import Expectation, Forecast
 from remanence.requests.criterion import Criterion
+from remanence.requests.plan import Member
 from remanence.requests.request import Request
-from remanence.training.run import RunSettings, train_run
+from remanence.training import RunSettings, train_run
 
 MECHANISM = rm.Mechanism(sigma=0.1, sampling_rate=0.1, steps=10, batch_size=32)
 MARKUP = "<script>alert('&')</script>"
@@ -175,13 +176,12 @@ def plan(high: float) -> rm.Plan:
     return rm.Plan(
         request=Request(rm.ForgetSet(MARKUP, np.arange(40)), "hash of a file"),
         model="hash of a model",
-        percentiles={10: 20.0, 25: 35.0, 50: 60.0, 75: 80.0, 90: 95.0},
-        members=(),
+        members=tuple(Member(i, MARKUP, 1.0, 2.5 * i) for i in range(40)),
         expected=Expectation(0.6, 0.05, -0.4, 0.1),
         criterion=Criterion("mia", 0.6, 0.05),
         now={"mia": 0.3},
         forecast=Forecast(120.0, 40.0, high, 0.9),
-        seconds_a_step=0.5,
+        seconds_per_step=0.5,
         retraining={"steps": 800.0, "seconds": 400.0},
         accuracy=(0.0, -0.01, 0.01),
         bound=rm.Bound(12.0, rm.Status.HEURISTIC),

@@ -15,7 +15,7 @@ from remanence.forecast import (
     CalibrationRun,
     Difficulty,
     Forecaster,
-    LeftOut,
+    LeaveOneOut,
     UnlearningLaw,
     compare,
     difficulty_of,
@@ -81,17 +81,17 @@ def test_censored_sets_open_the_upper_end() -> None:
     n = 24
     steps = np.arange(n, dtype=np.float64)
     reached = np.ones(n, bool)
-    _, closed = jackknife_interval(LeftOut(steps, steps, steps, reached))
+    _, closed = jackknife_interval(LeaveOneOut(steps, steps, steps, reached))
     assert math.isfinite(closed)
     reached[-3:] = False
-    low, opened = jackknife_interval(LeftOut(steps, steps, steps, reached))
+    low, opened = jackknife_interval(LeaveOneOut(steps, steps, steps, reached))
     assert opened == math.inf
     assert low == pytest.approx(0.0)
 
 
 def test_few_runs_give_no_interval() -> None:
     few = np.ones(5)
-    assert jackknife_interval(LeftOut(few, few, few, few > 0)) == (0.0, math.inf)
+    assert jackknife_interval(LeaveOneOut(few, few, few, few > 0)) == (0.0, math.inf)
     with pytest.raises(InputError, match="at least 20"):
         Forecaster(drawn(19, 0))
 
@@ -141,9 +141,9 @@ def test_wrong_input_is_one_sentence(losses: list[float], steps: list[float]) ->
 def test_where_there_is_nothing_to_do_nothing_is_forecast() -> None:
     done = [
         CalibrationRun(
-            f"done {i}", Difficulty(50, each.difficulty.losses, each.difficulty.proxies, done=True), 0.0, True
+            f"done {i}", Difficulty(50, run.difficulty.losses, run.difficulty.proxies, done=True), 0.0, True
         )
-        for i, each in enumerate(drawn(15, seed=8))
+        for i, run in enumerate(drawn(15, seed=8))
     ]
     runs = [*drawn(25, seed=9), *done]
     forecaster = Forecaster(runs)
@@ -161,12 +161,12 @@ def test_where_there_is_nothing_to_do_nothing_is_forecast() -> None:
 def test_with_too_few_sets_nothing_is_said(n: int, upper: float) -> None:
     steps = np.arange(n, dtype=float)
     zeros = np.zeros(n)
-    assert jackknife_interval(LeftOut(zeros, zeros, steps, np.ones(n, bool)), 0.9) == (0.0, upper)
+    assert jackknife_interval(LeaveOneOut(zeros, zeros, steps, np.ones(n, bool)), 0.9) == (0.0, upper)
 
 
 def test_few_sets_with_nothing_to_do_borrow_from_the_others() -> None:
     done = [
-        CalibrationRun(each.name, replace(each.difficulty, done=True), 0.0, True) for each in drawn(5, seed=8)
+        CalibrationRun(run.name, replace(run.difficulty, done=True), 0.0, True) for run in drawn(5, seed=8)
     ]
     runs = [*drawn(25, seed=9), *done]
     found = Forecaster(runs).forecast(replace(drawn(1, seed=10)[0].difficulty, done=True))
@@ -179,7 +179,7 @@ def test_one_set_far_off_does_not_widen_the_interval() -> None:
     n = 29
     own, steps = np.full(n, 200.0), np.full(n, 200.0) + np.linspace(-100, 100, n)
     steps[7] = 1500.0
-    assert jackknife_interval(LeftOut(own, own, steps, np.ones(n, bool))) == pytest.approx((100.0, 300.0))
+    assert jackknife_interval(LeaveOneOut(own, own, steps, np.ones(n, bool))) == pytest.approx((100.0, 300.0))
 
 
 def test_one_set_that_never_came_to_rest_does_not_bend_the_law() -> None:

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 import remanence as rm
 from remanence.cli.main import run
 from remanence.forgetting import (
-    WAYS,
+    SELECTION_RULES,
     choose,
     easiest,
     hardest,
@@ -156,8 +157,8 @@ def test_files_that_are_no_forget_set(tmp_path: Path) -> None:
 
 
 def test_every_way_says_what_it_needs() -> None:
-    for how in WAYS:
-        with pytest.raises(rm.InputError, match=f"Choosing by {how} needs --"):
+    for how in SELECTION_RULES:
+        with pytest.raises(rm.InputError, match=f"Selecting by {how!r} needs `"):
             choose(how, SCORES)
     with pytest.raises(rm.UnknownNameError, match="Did you mean 'hardest'"):
         choose("harder", SCORES)
@@ -231,9 +232,9 @@ def test_the_command_by_person_list_class_and_chance(folder: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--how", "hardest", "--out", "x.json"], "needs --size"),
+        (["--how", "hardest", "--out", "x.json"], r"needs \W*size"),
         (["--how", "hardest", "--size", "31", "--out", "x.json"], "between 1 and the 30"),
-        (["--how", "hardest", "--size", "3", "--out", "x.csv"], "must end in .json"),
+        (["--how", "hardest", "--size", "3", "--out", "x.csv"], "must end in \\.json"),
         (["--how", "class", "--class", "cat", "--out", "x.json"], "needs --data"),
         (["--how", "ids", "--ids", "nowhere.txt", "--out", "x.json"], "is not a file"),
     ],
@@ -249,6 +250,6 @@ def test_what_the_command_refuses(
     monkeypatch.chdir(tmp_path)
     assert run(["select", str(folder), *more]) == 2
     err = capsys.readouterr().err
-    assert words in err
+    assert re.search(words, err)
     assert err.count("\n") == 1
     assert [entry.name for entry in tmp_path.iterdir()] == ["run"]

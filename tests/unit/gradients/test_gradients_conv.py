@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from remanence.gradients import conv_forms
-from remanence.gradients.conv_forms import Window, weight_squared_norms_and_sum
+from remanence.gradients.layers import conv_norms
+from remanence.gradients.layers.conv_norms import Window, weight_squared_norms_and_sum
 
 GEOMETRIES = {
     "usual": (Window((3, 3), (1, 1), (1, 1), (1, 1)), (9, 7)),
@@ -52,5 +52,5 @@ def _cut_into(
     examples: int, window: Window, x: torch.Tensor, g: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the cache held this many examples."""
-    numel = max(conv_forms._slid_numel(x, g, window), conv_forms._patched_numel(x, g, window))
-    monkeypatch.setattr(conv_forms, "BUILT_BYTES", examples * numel * x.element_size())
+    numel = max(conv_norms._strides_numel(x, g, window), conv_norms._patches_numel(x, g, window))
+    monkeypatch.setattr(conv_norms, "BUILT_BYTES", examples * numel * x.element_size())

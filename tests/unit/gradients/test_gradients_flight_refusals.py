@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import remanence as rm
 from remanence.errors import InputError
-from remanence.gradients.general import General
+from remanence.gradients.layers.general import GeneralRule
 from remanence.gradients.layout import DivergedError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "oracles"))
@@ -95,7 +95,7 @@ class Splitting(nn.Module):
 
 
 def test_another_course_is_refused_wherever_it_is_found() -> None:
-    with pytest.raises(InputError, match=r"same course for a batch.*example_gradient_norms"):
+    with pytest.raises(InputError, match=r"same calls for a batch.*example_gradient_norms"):
         step(Splitting(), torch.randn(6, 4))
 
 
@@ -112,7 +112,7 @@ class Paired(nn.Module):
 
 
 def test_pairs_of_examples_are_refused() -> None:
-    with pytest.raises(InputError, match="same course for a batch"):
+    with pytest.raises(InputError, match="same calls for a batch"):
         step(Paired(), torch.randn(6, 4))
 
 
@@ -190,6 +190,6 @@ def test_what_fails_in_the_backward_pass_is_told_too(monkeypatch: pytest.MonkeyP
     def fail(*args: object) -> None:
         raise DivergedError("it cannot be taken apart")
 
-    monkeypatch.setattr(General, "gradients", fail)
+    monkeypatch.setattr(GeneralRule, "gradients", fail)
     with pytest.warns(rm.FallbackWarning), pytest.raises(InputError, match="it cannot be taken apart"):
         step(Recurrent(0.0), torch.randn(6, 5, 4))

@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import remanence as rm
 from remanence.errors import DataError, InputError, NumericalError, UnknownNameError
+from remanence.gradients.example_loop import loop_squared_norms
 from remanence.gradients.losses import cross_entropy
-from remanence.gradients.reference import loop_squared_norms
 
 
 @pytest.fixture
@@ -204,13 +204,13 @@ def test_bad_input_is_one_sentence(problem: tuple[nn.Module, Tensor, Tensor]) ->
     model, x, y = problem
     with pytest.raises(InputError, match="at least one example"):
         rm.example_gradient_norms(model, x[:0], y[:0])
-    with pytest.raises(InputError, match="`targets` must have one row an example, 9"):
+    with pytest.raises(InputError, match="`targets` must have one row per example, 9"):
         rm.example_gradient_norms(model, x, y[:5])
     with pytest.raises(InputError, match="`targets` must have shape"):
         rm.example_gradient_norms(model, x, y[:, None])
     with pytest.raises(UnknownNameError, match="cross_entropy"):
         rm.example_gradient_norms(model, x, y, loss="crossentropy")
-    with pytest.raises(InputError, match="one number an example"):
+    with pytest.raises(InputError, match="one number per example"):
         rm.example_gradient_norms(model, x, y, loss=F.cross_entropy)
     with pytest.raises(InputError, match=r"nowhere\.weight does not"):
         rm.example_gradient_norms(model, x, y, parameters=["nowhere.weight"])
@@ -245,12 +245,12 @@ def test_code_that_needs_contiguous_images_still_runs() -> None:
 
 
 def test_weights_that_change_between_batches_are_read_anew() -> None:
-    from remanence.gradients.engine import Engine
+    from remanence.gradients.norm_engine import NormEngine
 
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 10)).eval()
     x, y = torch.randn(5, 3, 6, 6), torch.randint(0, 10, (5,))
-    engine = Engine(model, cross_entropy, dict(model.named_parameters()))
+    engine = NormEngine(model, cross_entropy, dict(model.named_parameters()))
     engine.squared_norms(x, y)
     with torch.no_grad():
         model[0].weight.mul_(2)

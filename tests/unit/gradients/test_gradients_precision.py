@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 import remanence as rm
 from remanence.errors import NumericalError
-from remanence.gradients.engine import Engine
+from remanence.gradients.layers.rule import square_sum
 from remanence.gradients.losses import cross_entropy
-from remanence.gradients.tolerance import Tolerance
-from remanence.gradients.use import square_sum
+from remanence.gradients.norm_engine import NormEngine
+from remanence.gradients.precision import Tolerance
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_half_precision_is_left_where_its_range_ends(
 
 
 def test_a_second_run_is_believed_with_care(problem: tuple[nn.Module, Tensor, Tensor]) -> None:
-    engine = Engine(problem[0], cross_entropy, dict(problem[0].named_parameters()))
+    engine = NormEngine(problem[0], cross_entropy, dict(problem[0].named_parameters()))
     before = torch.tensor([torch.inf, torch.inf, torch.nan, torch.nan, 2.0])
     after = torch.tensor([3.0, 0.0, 0.0, torch.nan, 0.0])
     assert engine._recovered(before, after, 2.0**-60).tolist() == [True, False, True, False, False]
@@ -79,8 +79,8 @@ def test_a_tiny_gradient_in_a_half_model_is_no_infinity(problem: tuple[nn.Module
 
 
 def test_a_truth_that_is_not_finite_agrees_with_nothing(problem: tuple[nn.Module, Tensor, Tensor]) -> None:
-    engine = Engine(problem[0], cross_entropy, dict(problem[0].named_parameters()))
-    engine.claimed = set(engine.parameters)
+    engine = NormEngine(problem[0], cross_entropy, dict(problem[0].named_parameters()))
+    engine.seen = set(engine.parameters)
     table = {name: torch.ones(1) for name in engine.parameters}
     tolerance = Tolerance.of(torch.float32)
     assert engine._close(table, 0, table, tolerance, 0.0)

@@ -155,7 +155,7 @@ def test_targets_may_be_a_list_or_an_array() -> None:
     )
     with pytest.raises(InputError, match="`targets` must be tensors or numbers"):
         rm.example_gradient_norms(model, X, list("abcdef"))
-    with pytest.raises(InputError, match="`targets` must have one row an example, 6"):
+    with pytest.raises(InputError, match="`targets` must have one row per example, 6"):
         rm.example_gradients_gram(model, X, Y[:3])
 
 

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import remanence as rm
+from remanence.gradients.example_loop import loop_squared_norms
+from remanence.gradients.layers import RULE_OF, RULES
+from remanence.gradients.layers.rule import SUM_LENGTH, ParameterUse, Rule, square_sum
 from remanence.gradients.layout import Layout, find_layout, sampled, settle_order
 from remanence.gradients.losses import cross_entropy
-from remanence.gradients.reference import loop_squared_norms
-from remanence.gradients.rules import RULE_OF, RULES
-from remanence.gradients.use import RUN, Rule, Use, square_sum
 
 
 def test_every_rule_names_its_functions_once() -> None:
@@ -31,7 +31,9 @@ def test_a_rule_needs_no_more_than_bind_and_gradients() -> None:
         def bind(self, left: Tensor, right: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
             return {"input": left, "right": right}
 
-        def gradients(self, use: Use, roles: tuple[str, ...], start: int, stop: int) -> dict[str, Tensor]:
+        def gradients(
+            self, use: ParameterUse, roles: tuple[str, ...], start: int, stop: int
+        ) -> dict[str, Tensor]:
             x, g = use.split(use.input)[start:stop], use.split(use.grad)[start:stop]
             return {"right": (g * (x < use.args["right"])).flatten(1, -2).sum(1)}
 
@@ -68,7 +70,7 @@ def test_layouts_split_batches_into_examples() -> None:
 
 def test_squares_are_summed_to_the_last_digits() -> None:
     torch.manual_seed(0)
-    for numel in (1, 100, RUN - 1, RUN, RUN + 1, 40 * RUN, 40 * RUN + 7):
+    for numel in (1, 100, SUM_LENGTH - 1, SUM_LENGTH, SUM_LENGTH + 1, 40 * SUM_LENGTH, 40 * SUM_LENGTH + 7):
         rows = torch.randn(3, numel)
         exact = rows.double().square().sum(1)
         torch.testing.assert_close(square_sum(rows).double(), exact, rtol=1e-6, atol=0)

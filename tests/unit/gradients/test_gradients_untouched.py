@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import remanence as rm
-from remanence.gradients.engine import Engine
+from remanence.gradients.example_loop import loop_squared_norms
 from remanence.gradients.losses import cross_entropy
-from remanence.gradients.reference import loop_squared_norms
-from remanence.gradients.watch import Watch
+from remanence.gradients.norm_engine import NormEngine
+from remanence.gradients.tracker import UseTracker
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "oracles"))
 from architectures import SLOW
@@ -105,15 +105,15 @@ def uncollected() -> Iterator[None]:
 def test_activations_and_gram_matrices_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 32), nn.Flatten(), nn.Linear(128, 10))
-    engine = Engine(model, cross_entropy, dict(model.named_parameters()))
+    engine = NormEngine(model, cross_entropy, dict(model.named_parameters()))
     seen: list[weakref.ref[Any]] = []
-    close = Watch.close
+    close = UseTracker.close
 
-    def closing(watch: Watch) -> None:
-        seen.extend([weakref.ref(watch), weakref.ref(watch.shared)])
-        close(watch)
+    def closing(tracker: UseTracker) -> None:
+        seen.extend([weakref.ref(tracker), weakref.ref(tracker.gram_cache)])
+        close(tracker)
 
-    monkeypatch.setattr(Watch, "close", closing)
+    monkeypatch.setattr(UseTracker, "close", closing)
     engine.squared_norms(torch.randn(5, 4, 32), torch.arange(5))
     assert seen
     assert all(reference() is None for reference in seen)

@@ -7,7 +7,7 @@ import pytest
 
 from remanence.errors import DataError, InputError
 from remanence.forecast import ReferencePool
-from remanence.requests.folds import deal_folds
+from remanence.requests.reference_folds import assign_folds
 
 N, CLASSES, SLOPE = 600, 5, 1.5
 LABELS = np.repeat(np.arange(CLASSES), N // CLASSES)
@@ -22,7 +22,7 @@ def truth(rows: np.ndarray) -> float:
 
 def pool(models: int = 40, shift: float = 0.1, noise: float = 0.9, seed: int = 1) -> ReferencePool:
     rng = np.random.default_rng(seed)
-    left_out = deal_folds(LABELS, models, seed=seed)
+    left_out = assign_folds(LABELS, models, seed=seed)
     log_odds = np.zeros((models, N))
     for row, gone in enumerate(left_out):
         share = np.bincount(LABELS[gone], minlength=CLASSES) / (N // CLASSES)
@@ -83,7 +83,7 @@ def test_an_example_that_no_two_models_left_out_is_refused() -> None:
 
 @pytest.mark.parametrize("models", [20, 40, 57])
 def test_folds_leave_everyone_out_about_equally_often(models: int) -> None:
-    left_out = deal_folds(LABELS, models, seed=5)
+    left_out = assign_folds(LABELS, models, seed=5)
     often = left_out.sum(axis=0)
     assert often.min() >= 2
     assert often.max() - often.min() <= 3
@@ -95,4 +95,4 @@ def test_folds_leave_everyone_out_about_equally_often(models: int) -> None:
 
 def test_too_few_models_are_refused() -> None:
     with pytest.raises(InputError, match="at least 20; got 12"):
-        deal_folds(LABELS, 12, seed=0)
+        assign_folds(LABELS, 12, seed=0)

@@ -8,18 +8,18 @@ import pytest
 from remanence.errors import InputError
 from remanence.forecast import Expectation
 from remanence.requests.calibration import CalibrationSettings
+from remanence.requests.calibration_sets import DRAWS, draw_calibration_sets
 from remanence.requests.criterion import Criterion, criterion_for
-from remanence.requests.ledger import group_bound, norms_of
-from remanence.requests.sets import DRAWS, calibration_sets
-from remanence.types import Mechanism, NormTrace, Scores, Status
+from remanence.requests.request_ledger import anonymous_norms, group_bound
+from remanence.types import Measurement, Mechanism, NormTrace, Scores, Status
 
 EXPECTED = Expectation(mia=0.3, mia_spread=0.05, log_odds=-1.0, log_odds_spread=0.4)
 LOSSES = Scores("privacy_loss", np.arange(400), np.linspace(0, 9, 400))
 LABELS = np.arange(400) % 10
 
 
-def rows(metric: str, *values: float) -> list[dict[str, object]]:
-    return [{"metric": metric, "value": value, "step": 5 * i} for i, value in enumerate(values)]
+def rows(metric: str, *values: float) -> list[Measurement]:
+    return [Measurement(metric, "request", value, 5 * i, 0) for i, value in enumerate(values)]
 
 
 def test_points_for_many_and_log_odds_for_few() -> None:
@@ -29,8 +29,8 @@ def test_points_for_many_and_log_odds_for_few() -> None:
 
 def test_it_must_hold_twice_and_on_both_sides() -> None:
     criterion = Criterion("mia", 0.3, 0.05)
-    found = criterion.time(rows("mia", 0.1, 0.28, 0.5, 0.34, 0.35, 0.9))
-    assert (found.value, found.reached) == (15.0, True)
+    duration = criterion.time(rows("mia", 0.1, 0.28, 0.5, 0.34, 0.35, 0.9))
+    assert (duration.value, duration.reached) == (15.0, True)
     assert not criterion.holds(rows("mia", 0.1, 0.28))
     assert not criterion.holds(rows("ua", 0.3, 0.3, 0.3))
     assert not criterion.holds([])
@@ -39,25 +39,27 @@ def test_it_must_hold_twice_and_on_both_sides() -> None:
 def test_a_model_that_lost_its_accuracy_is_not_done() -> None:
     criterion = Criterion("mia", 0.3, 0.05)
     shaken = rows("mia", 0.1, 0.3, 0.3, 0.3, 0.3) + rows("test", 0.95, 0.94, 0.86, 0.93, 0.97)
-    found = criterion.time(shaken)
-    assert (found.value, found.reached) == (15.0, True)
+    duration = criterion.time(shaken)
+    assert (duration.value, duration.reached) == (15.0, True)
     assert not criterion.holds(shaken[:3] + shaken[5:8])
 
 
 def test_calibration_sets_span_the_range_and_repeat_by_their_seed() -> None:
-    made, again = (calibration_sets(LOSSES, LABELS, count=40, sizes=(20, 80), seed=1) for _ in range(2))
-    assert [each.ids.tolist() for each in made] == [each.ids.tolist() for each in again]
-    means = [LOSSES.values[each.ids].mean() for each in made]
+    made, again = (draw_calibration_sets(LOSSES, LABELS, count=40, sizes=(20, 80), seed=1) for _ in range(2))
+    assert [forget_set.ids.tolist() for forget_set in made] == [
+        forget_set.ids.tolist() for forget_set in again
+    ]
+    means = [LOSSES.values[forget_set.ids].mean() for forget_set in made]
     assert min(means) < 2 < 7 < max(means)
-    assert all(20 <= len(each.ids) <= 80 or each.name.startswith("class") for each in made)
-    classes = [each for each in made if each.name.startswith("class")]
-    assert all(len(set(LABELS[each.ids])) == 1 for each in classes)
-    assert {each.name.split()[0] for each in made} == set(DRAWS)
+    assert all(20 <= len(forget_set.ids) <= 80 or forget_set.name.startswith("class") for forget_set in made)
+    classes = [forget_set for forget_set in made if forget_set.name.startswith("class")]
+    assert all(len(set(LABELS[forget_set.ids])) == 1 for forget_set in classes)
+    assert {forget_set.name.split()[0] for forget_set in made} == set(DRAWS)
 
 
 def test_sizes_that_cannot_be_are_refused() -> None:
     with pytest.raises(InputError, match="a quarter"):
-        calibration_sets(LOSSES, LABELS, count=20, sizes=(20, 200), seed=0)
+        draw_calibration_sets(LOSSES, LABELS, count=20, sizes=(20, 200), seed=0)
     with pytest.raises(InputError, match="at least 20"):
         CalibrationSettings(sets=19)
     with pytest.raises(InputError, match="0 or at least 20"):
@@ -70,12 +72,12 @@ def test_the_ledgers_norms_bound_and_name_nobody() -> None:
     norms = np.random.default_rng(0).lognormal(-3, 1, (6, 50))
     mechanism = Mechanism(sigma=0.1, sampling_rate=0.1, steps=60, batch_size=5)
     trace = NormTrace(np.arange(50), np.arange(0, 60, 10), norms, mechanism=mechanism)
-    kept = norms_of(trace, np.arange(20))
+    kept = anonymous_norms(trace, np.arange(20))
     true = np.sort(norms[:, :20], axis=1)
     assert (kept >= true).all()
     assert (kept <= 1.0501 * true).all()
     assert (np.diff(kept, axis=1) >= 0).all()
-    some, more = (group_bound(norms_of(trace, np.arange(size)), trace.steps, mechanism) for size in (5, 20))
+    some, more = (group_bound(anonymous_norms(trace, np.arange(size)), trace) for size in (5, 20))
     assert 0 < some.value < more.value
     assert some.status is Status.HEURISTIC
-    assert "point one way" in some.assumptions[-1]
+    assert "point in the same direction" in some.assumptions[-1]

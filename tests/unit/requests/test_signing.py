@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.serialization import (
 from remanence.errors import InputError
 from remanence.requests.signing import (
     digest_holds,
-    hidden,
+    hash_ids,
     read_private_key,
     read_public_key,
-    rendered,
-    sealed,
+    serialize,
+    sign,
     signature_holds,
 )
 
@@ -32,7 +32,7 @@ DOCUMENT = {"remanence": "evidence", "made": "today", "n": [1, 2.5, None], "name
 
 
 def test_every_changed_byte_is_noticed() -> None:
-    whole = rendered(sealed(DOCUMENT, KEY))
+    whole = serialize(sign(DOCUMENT, KEY))
     for place in range(len(whole)):
         changed = bytearray(whole)
         changed[place] ^= 1
@@ -40,13 +40,13 @@ def test_every_changed_byte_is_noticed() -> None:
             document = json.loads(bytes(changed))
         except ValueError:
             continue
-        same = bytes(changed) == rendered(document)
+        same = bytes(changed) == serialize(document)
         assert not (same and digest_holds(document) and signature_holds(document)), place
 
 
 def test_a_signature_by_somebody_else_does_not_hold() -> None:
-    signed = sealed(DOCUMENT, KEY)
-    forged = sealed({**DOCUMENT, "n": [9]}, Ed25519PrivateKey.generate())
+    signed = sign(DOCUMENT, KEY)
+    forged = sign({**DOCUMENT, "n": [9]}, Ed25519PrivateKey.generate())
     assert signature_holds(signed)
     assert not signature_holds({**forged, "signature": signed["signature"]})
     assert forged["signature"]["public_key"] != signed["signature"]["public_key"]
@@ -88,6 +88,6 @@ def test_a_key_that_does_not_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_ids_are_hidden_by_the_salt() -> None:
-    one, other = hidden([1, 2, "ann"], "00ff"), hidden([1, 2, "ann"], "00fe")
-    assert one == hidden([1, 2, "ann"], "00ff")
+    one, other = hash_ids([1, 2, "ann"], "00ff"), hash_ids([1, 2, "ann"], "00fe")
+    assert one == hash_ids([1, 2, "ann"], "00ff")
     assert not set(one) & set(other)

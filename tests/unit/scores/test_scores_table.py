@@ -102,7 +102,7 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
     with pytest.raises(rm.InputError, match="left as it is"):
         write_scores(tmp_path / "t.csv", table)
     assert (tmp_path / "t.csv").read_text() == "mine"
-    write_scores(tmp_path / "t.csv", table, overwrite=True)
+    write_scores(tmp_path / "t.csv", table, force=True)
     assert len(read_scores(tmp_path / "t.csv").ids) == 40
     with pytest.raises(rm.InputError, match="must end in"):
         write_scores(tmp_path / "t.xls", table)

@@ -3,6 +3,7 @@
 import csv
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet
@@ -11,13 +12,24 @@ import pytest
 from remanence.errors import InputError
 from remanence.report import human
 from remanence.report.latex import to_latex
+from remanence.stages import Read, Stage, Store
+from remanence.storage import Draft
 from remanence.study.catalog import load_study
+from remanence.study.cost_estimate import makespan
 from remanence.study.export import write_table
-from remanence.study.forecast import makespan
 from remanence.study.running import plan, store_folder
 from remanence.study.sinks import to_mlflow, to_tensorboard
-from remanence.study.stages import Stage, StageKind
-from remanence.study.store import Store
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Nothing(Stage):
+    kind = "x"
+
+    i: int
+    needed: tuple[Stage, ...] = ()
+
+    def compute(self, draft: Draft, read: Read) -> None:
+        pass
 
 
 def test_latex_is_escaped() -> None:
@@ -74,9 +86,8 @@ def test_where_the_store_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def test_the_time_of_a_plan_respects_workers_and_inputs() -> None:
-    kind = StageKind("x", 1, lambda draft, params, inputs: None)
-    first = [Stage(kind, {"i": i}) for i in range(4)]
-    last = Stage(kind, {"i": 9}, tuple(first))
+    first = [Nothing(i=i) for i in range(4)]
+    last = Nothing(i=9, needed=tuple(first))
     seconds = {stage.key: 2.0 for stage in (*first, last)}
     assert makespan([*first, last], seconds, 1) == 10.0
     assert makespan([*first, last], seconds, 2) == 6.0

@@ -1,10 +1,14 @@
 """Figures made from artifacts, without the hours that computing them takes."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy.stats import t
 
+from remanence.scores import PROXIES
 from remanence.storage import Folder, create, open_folder
 from remanence.study.catalog import load_study
 from remanence.study.figures import FIGURES
@@ -14,31 +18,43 @@ from remanence.study.running import plan
 BANDS = ("easiest", "lower quartile", "median", "upper quartile", "hardest")
 
 
-def artifact(place: Path, role: dict[str, Any]) -> Folder:
+LENGTH = 10
+
+
+def row(metric: str, step: int, value: float) -> dict[str, Any]:
+    return {"metric": metric, "subset": "forget", "step": step, "value": value, "seed": 0}
+
+
+def artifact(place: Path, role: dict[str, Any], oracles: Sequence[float]) -> Folder:
     """An artifact as a stage would leave it: harder sets, and `l1_sparse`, take longer."""
-    band = BANDS.index(role["set"])
+    band = BANDS.index(role.get("set", "median"))
     with create(place, "made-up") as draft:
         if role["role"] == "forget":
-            draft.document("forget_set", {"mean_privacy_loss": 10.0**band})
+            draft.document("forget_set", {"mean_privacy_loss": 10.0**band * (1 + role["scored_by"])})
+        elif role["role"] == "score":
+            losses = np.arange(1.0, 41.0)
+            columns = {name: losses for name in ("privacy_loss", *PROXIES)}
+            draft.tensors("scores", {"ids": np.arange(40), **columns})
+            draft.document("status", {"status": "heuristic", "reasons": ["no noise"]})
+        elif role["role"] == "tuned":
+            draft.document("choice", {"learning_rate": 0.1, "distance_to_oracle": {"0.1": 0.02}})
         elif role["role"] == "oracle":
-            draft.rows("measurements", [{"metric": name, "step": 0, "value": 0.5} for name in ("ua", "mia")])
+            draft.rows("measurements", [row(name, 0, oracles[role["scored_by"]]) for name in ("ua", "mia")])
         else:
             there = band + (2 if role["method"] == "l1_sparse" else 0) + role["seed"]
-            rows = [
-                {"metric": name, "step": step, "value": 0.5 * (step >= there)}
-                for name in ("ua", "mia")
-                for step in range(10)
+            values = [
+                (name, step, 0.5 * (step >= there)) for name in ("ua", "mia") for step in range(LENGTH)
             ]
-            draft.rows("measurements", rows)
+            draft.rows("measurements", [row(*value) for value in values])
             draft.document("unlearning", {"steps_per_epoch": 1, "diverged": None})
     return open_folder(place, "made-up")
 
 
-def made(name: str, changes: list[str], folder: Path) -> Result:
+def made(name: str, changes: list[str], folder: Path, oracles: Sequence[float] = (0.5,) * 3) -> Result:
     planned = plan(load_study(name, "smoke", changes))
-    params = planned.goal.params
-    folders = [artifact(folder / str(i), role) for i, role in enumerate(params["roles"])]
-    return FIGURES[planned.study.figure].make(Parts(params["roles"], folders), params)
+    goal = planned.goal
+    folders = [artifact(folder / str(i), dict(role), oracles) for i, role in enumerate(goal.roles)]
+    return FIGURES[planned.study.figure].make(Parts(goal.roles, folders), goal.settings)
 
 
 @pytest.mark.parametrize(("name", "lines", "verdicts"), [("svhn", 4, 4), ("forget-set-sizes", 4, 6)])
@@ -46,8 +62,42 @@ def test_two_methods_make_two_lines(name: str, lines: int, verdicts: int, tmp_pa
     result = made(name, ['unlearn.methods=["finetune", "l1_sparse"]'], tmp_path)
     series = [row[0] for row in result.tables["Epochs to unlearn"].rows]
     assert len(set(series)) == lines, "two methods, by two metrics or of two sizes"
-    assert {series.count(each) for each in series} == {5}
+    assert {series.count(name) for name in series} == {5}
     assert len(result.verdicts) == verdicts
-    assert {each.agreement for each in result.verdicts[:4]} == {"agrees"}
+    assert {verdict.agreement for verdict in result.verdicts[:4]} == {"agrees"}
     methods = {(row["method"], row["epochs"]) for row in result.measurements if row["set"] == "easiest"}
     assert methods == {("finetune", 0.0), ("finetune", 1.0), ("l1_sparse", 2.0), ("l1_sparse", 3.0)}
+
+
+def test_the_demo_sums_up_every_band_over_seeds(tmp_path: Path) -> None:
+    result = made("demo", ["seeds=3"], tmp_path)
+    numbers = result.numbers
+    assert [band["name"] for band in numbers["bands"]] == list(BANDS)
+    for place, band in enumerate(numbers["bands"]):
+        assert band["mean_privacy_loss"] == pytest.approx(2 * 10.0**place), "each seed has sets of its own"
+        assert band["sd_privacy_loss"] == pytest.approx(10.0**place)
+        times = band["epochs_to_unlearn"]["mia"]
+        assert times["by_seed"] == [{"epochs": place + seed, "reached": True} for seed in range(3)]
+        assert (times["mean"], times["sd"], times["reached"], times["seeds"]) == (place + 1, 1.0, 3, 3)
+        assert times["limit"] == LENGTH - 1
+        half = t.ppf(0.975, 2) / 3**0.5
+        assert times["interval"] == pytest.approx((max(0.0, place + 1 - half), place + 1 + half))
+        assert band["oracle"]["ua"] == {"mean": 0.5, "sd": 0.0}
+        assert [len(line) for line in band["curves"]["mia"]] == [LENGTH] * 3
+    assert numbers["spearman"] == {"mia": 1.0, "ua": 1.0}
+    assert numbers["tuning"] == {"finetune": {"learning_rate": 0.1, "distance_to_oracle": {"0.1": 0.02}}}
+    assert (numbers["status"], numbers["reasons"]) == ("heuristic", ["no noise"])
+    assert set(result.figures) == {"times", "curves", "proxies"}
+
+
+def test_every_seed_is_timed_against_its_own_oracles(tmp_path: Path) -> None:
+    """With `forget.per_seed` a run must not be compared with the oracles of another seed's forget set."""
+    changes = ["forget.per_seed=true", "seeds=2", 'audit.metrics=["ua"]', "audit.oracles=1"]
+    planned = plan(load_study("svhn", "smoke", changes))
+    oracles = [role for role in planned.goal.roles if role["role"] == "oracle"]
+    assert sorted({role["scored_by"] for role in oracles}) == [0, 1]
+    assert len(oracles) == 2 * len(BANDS)
+    result = made("svhn", changes, tmp_path, oracles=(0.5, 0.9))
+    rows = {(row["set"], row["seed"]): row for row in result.measurements}
+    assert rows["hardest", 1]["mean_privacy_loss"] == 2 * rows["hardest", 0]["mean_privacy_loss"]
+    assert [rows["hardest", seed]["reached"] for seed in (0, 1)] == [True, False]

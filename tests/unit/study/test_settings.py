@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 
 from remanence.errors import DataError, InputError, UnknownNameError
+from remanence.stages import in_order
 from remanence.study.catalog import CATALOG, find_study, load_study, merged, presets_of, shipped
 from remanence.study.checking import check
 from remanence.study.figures import FIGURES
-from remanence.study.graph import Choice, Graph
+from remanence.study.graph import ForgetChoice, Graph
 from remanence.study.running import plan
-from remanence.study.stages import in_order
+from remanence.study.settings import Study
+from remanence.study.train_stages import Oracle, Train
+from remanence.study.unlearn_stages import Measure, Tune, Unlearn
 
 NAMES = [path.stem for path in shipped()]
 
@@ -202,10 +205,19 @@ def test_studies_are_found_by_name_and_by_path(tmp_path: Path) -> None:
         load_study(str(mine), "a")
 
 
+def test_a_folder_of_the_same_name_does_not_hide_a_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`remanence demo` writes a folder `demo`, beside which the study `demo` must still be found."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").mkdir()
+    assert find_study("demo") == CATALOG / "demo.toml"
+
+
 def test_figures_share_their_stages() -> None:
     def keys(name: str, kind: str) -> set[str]:
         goal = plan(load_study(name, "smoke")).goal
-        return {stage.key for stage in in_order([goal]) if stage.kind.name == kind}
+        return {stage.key for stage in in_order([goal]) if stage.kind == kind}
 
     times = keys("time-to-unlearn", "train"), keys("time-to-unlearn", "oracle")
     assert keys("curves", "oracle") == times[1]
@@ -219,5 +231,70 @@ def test_figures_share_their_stages() -> None:
 def test_the_outer_bands_are_the_easiest_and_the_hardest() -> None:
     graph = Graph(load_study("time-to-unlearn", "smoke"))
     bands = graph.bands(0.1)
-    assert graph.forget(bands[-1]).key == graph.forget(Choice("hardest", 130)).key
-    assert [each.way for each in bands][1:4] == ["lower quartile", "median", "upper quartile"]
+    assert graph.forget(bands[-1]).key == graph.forget(ForgetChoice("hardest", 130)).key
+    assert [choice.way for choice in bands][1:4] == ["lower quartile", "median", "upper quartile"]
+
+
+PER_SEED = ["forget.per_seed=true", "seeds=3", "tune.seeds=2", "tune.learning_rates=[0.1, 0.2]"]
+
+
+def per_seed(*changes: str) -> Study:
+    return load_study("time-to-unlearn", "smoke", [*PER_SEED, 'audit.metrics=["ua"]', *changes])
+
+
+def test_every_seed_chooses_its_own_forget_sets_when_asked() -> None:
+    graph, shared = Graph(per_seed()), Graph(per_seed("forget.per_seed=false", "forget.seed=1"))
+    hardest = graph.bands(0.1)[-1]
+    sets = [graph.forget(hardest, seed) for seed in range(3)]
+    assert [choice.scores.key for choice in sets] == [graph.score(seed).key for seed in range(3)]
+    assert {shared.forget(hardest, seed).key for seed in range(3)} == {shared.forget(hardest, 1).key}
+    assert shared.forget(hardest).scores.key == shared.score(1).key
+    random = ForgetChoice("random", 130)
+    assert [graph.forget(random, seed).seed for seed in range(3)] == [0, 1, 2]
+    assert [shared.forget(random, seed).seed for seed in range(3)] == [1, 1, 1]
+
+
+def test_what_is_unlearned_and_compared_belongs_to_the_same_seed() -> None:
+    stages = in_order([plan(per_seed()).goal])
+    unlearned = [stage for stage in stages if isinstance(stage, Unlearn) and stage.tuned is not None]
+    assert {stage.seed for stage in unlearned} == {0, 1, 2}
+    for stage in unlearned:
+        assert isinstance(stage.start, Train)
+        assert (stage.start.seed, stage.forget.scores.trained.key) == (stage.seed, stage.start.key)
+    oracles = [stage for stage in stages if isinstance(stage, Oracle)]
+    for stage in oracles:
+        assert stage.forget.scores.trained.seed == stage.seed
+    bands = [stage for stage in oracles if stage.forget.way != "random"]
+    assert len(bands) == 3 * 5 * per_seed().audit.oracles
+    for measured in (stage for stage in stages if isinstance(stage, Measure)):
+        assert measured.oracle.forget.key == measured.forget.key
+
+
+def test_a_learning_rate_is_judged_by_the_oracles_of_the_set_it_was_tried_on() -> None:
+    [tune] = [stage for stage in in_order([plan(per_seed()).goal]) if isinstance(stage, Tune)]
+    assert [(stage.seed, stage.learning_rate) for stage in tune.attempts] == [
+        (0, 0.1),
+        (0, 0.2),
+        (1, 0.1),
+        (1, 0.2),
+    ]
+    judged = {stage.forget.key for stage in tune.oracles}
+    assert {stage.forget.key for stage in tune.attempts} == judged
+    assert len(judged) == 2
+    assert len(tune.oracles) == 2 * per_seed().tune.oracles
+
+
+@pytest.mark.parametrize("name", ["proxies", "hardest", "loss-barriers", "group-loss", "rankings"])
+def test_sets_of_every_seed_are_refused_for_figures_that_compare_one(name: str) -> None:
+    study = load_study(name, "smoke", ["forget.per_seed=true"])
+    with pytest.raises(InputError, match=rf"`forget\.per_seed` needs one of .*; got the figure {study.figure}"):
+        check(study)
+
+
+def test_the_data_folder_is_passed_on_and_changes_no_key(tmp_path: Path) -> None:
+    here, there = (load_study("proxies", "smoke", data_dir=place) for place in (None, str(tmp_path)))
+    assert there.data.data_dir == str(tmp_path)
+    assert plan(here).goal.key == plan(there).goal.key
+    trained = next(stage for stage in in_order([plan(there).goal]) if isinstance(stage, Train))
+    assert trained.task.data.data_dir == str(tmp_path)
+    assert trained.task.data.digest, "tied to the data there are now"

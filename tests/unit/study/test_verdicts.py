@@ -2,18 +2,18 @@
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
-from remanence.report.figures import proxies_figure
-from remanence.report.study_figures import barriers_figure, lines_figure
+from remanence.experiments import Duration
+from remanence.report.study_figures import barriers_figure, lines_figure, proxies_figure
 from remanence.study.correlations import correlates, spearman
-from remanence.study.durations import Timed, rising
 from remanence.study.figures import barriers, rankings
 from remanence.study.figures.group_loss import _blind, _cell, _sees
 from remanence.study.figures.hardest import _verdict
 from remanence.study.figures.proxies import _all_correlate, _mean_is_best
 from remanence.study.figures.sizes import _fades
-from remanence.study.gaps import Gap, gap, longer_on_average, spread, spread_of_times
-from remanence.trials import Duration
+from remanence.study.paired_times import Gap, gap, longer_on_average, spread, spread_of_times
+from remanence.study.unlearning_times import Timed, rank_agreement, rising
 
 CAP = 9.0
 
@@ -30,8 +30,8 @@ def runs(
             Duration(abs(value), reached and value >= 0),
             CAP,
         )
-        for seed, each in enumerate(times)
-        for band, value in enumerate(each)
+        for seed, bands in enumerate(times)
+        for band, value in enumerate(bands)
     ]
 
 
@@ -50,7 +50,7 @@ def test_rising_times(times: list[list[float]], agreement: str) -> None:
 
 
 def test_what_was_not_reached_is_told() -> None:
-    assert "5 of 5 runs had not got there" in rising(runs([[1, 2, 3, 4, 5]], reached=False), "c").saw
+    assert "5 of 5 runs did not reach the target" in rising(runs([[1, 2, 3, 4, 5]], reached=False), "c").saw
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,25 @@ def test_what_was_not_reached_is_told() -> None:
 )
 def test_times_that_were_cut_off_are_no_times(times: list[list[float]], agreement: str) -> None:
     assert rising(runs(times), "harder takes longer").agreement == agreement
+
+
+def agreement(*times: float) -> float | None:
+    """Of one seed; a negative time is one at which the run was given up."""
+    return rank_agreement(runs([list(times)]))
+
+
+def test_rank_agreement_is_spearman_with_ties() -> None:
+    times = [0.0, 0.0, 0.0, 6.0, 15.0]
+    assert agreement(*times) == pytest.approx(spearmanr(range(5), times).statistic)
+    assert agreement(1, 1, 1, 1, 1) is None
+
+
+def test_a_run_that_did_not_reach_the_target_is_slower_than_those_that_did() -> None:
+    assert agreement(29.0, -30.0) == pytest.approx(1.0)
+    assert agreement(5.0, -30.0, -30.0) == pytest.approx(np.sqrt(3) / 2)
+    assert agreement(-30.0, -30.0, -30.0) is None
+    assert agreement(30.0, -30.0) is None, "the second may have been close by then"
+    assert agreement(1.0, 3.0, -2.0) == pytest.approx(1.0), "one that diverged early is left out"
 
 
 def test_which_of_two_times_is_longer() -> None:
@@ -102,8 +121,6 @@ def test_separation_is_not_judged_from_the_cap() -> None:
 def test_spearman() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.random(50).tolist(), rng.random(50).tolist()
-    from scipy.stats import spearmanr
-
     assert spearman(a, b) == pytest.approx(spearmanr(a, b).statistic)
     assert spearman([1, 1, 1], [1, 2, 3]) is None
     assert spearman([1, 2, 3, 4, 5], [1, 2, 3, 5, 4]) == 0.9, "which `at least 0.9` must take"

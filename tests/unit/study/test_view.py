@@ -1,24 +1,36 @@
 """What a person sees of a study under way."""
 
 import io
+from dataclasses import dataclass
 
 import pytest
 from rich.console import Console
 
 from remanence.cli import console
 from remanence.cli.study_view import LiveStages, duration
-from remanence.study.stages import Stage, StageKind
-from remanence.study.worker import Outcome
+from remanence.stages import Read, Stage
+from remanence.stages.worker import StageOutcome
+from remanence.storage import Draft
 
-KIND = StageKind("train", 1, lambda draft, params, inputs: None)
-STAGES = [Stage(KIND, {"i": i}, cost=10.0) for i in range(4)]
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Nothing(Stage):
+    kind = "train"
+
+    i: int
+
+    def compute(self, draft: Draft, read: Read) -> None:
+        pass
+
+
+STAGES = [Nothing(i=i, cost=10.0) for i in range(4)]
 
 
 def watched(workers: int) -> LiveStages:
     watcher = LiveStages(workers)
     watcher.begin([], STAGES)
     watcher.started(STAGES[0])
-    watcher.ended(STAGES[0], Outcome("done", 6.0), again=False)
+    watcher.ended(STAGES[0], StageOutcome("done", 6.0), again=False)
     return watcher
 
 
@@ -33,10 +45,10 @@ def test_the_time_left_is_the_work_left_at_the_pace_so_far() -> None:
 def test_a_stage_that_is_tried_again_is_still_to_be_done() -> None:
     watcher = watched(1)
     watcher.started(STAGES[1])
-    watcher.ended(STAGES[1], Outcome("killed"), again=True)
+    watcher.ended(STAGES[1], StageOutcome("killed"), again=True)
     assert watcher.seconds_left() == pytest.approx(18.0)
     watcher.started(STAGES[1])
-    watcher.ended(STAGES[1], Outcome("failed"), again=False)
+    watcher.ended(STAGES[1], StageOutcome("failed"), again=False)
     assert watcher.seconds_left() == pytest.approx(12.0)
 
 
@@ -51,4 +63,4 @@ def test_a_terminal_gets_a_table_and_a_pipe_nothing(monkeypatch: pytest.MonkeyPa
 
 
 def test_durations_as_people_say_them() -> None:
-    assert [duration(each) for each in (12.2, 200, 3900)] == ["12 s", "3 min 20 s", "1 h 05 min"]
+    assert [duration(seconds) for seconds in (12.2, 200, 3900)] == ["12 s", "3 min 20 s", "1 h 05 min"]

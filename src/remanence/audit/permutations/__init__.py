@@ -1,4 +1,4 @@
-"""Permutations of hidden units: found by following the model, matched between two models."""
+"""Permutations of hidden units: found by tracing a model, matched between two models."""
 
 from remanence.audit.permutations.matching import check_same_shapes, match_permutations
 from remanence.audit.permutations.symmetry import Permutations, Symmetry, permuted

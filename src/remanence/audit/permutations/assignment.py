@@ -1,4 +1,4 @@
-"""The best permutation of a tree of units, given how well each unit of one model goes with each of the other."""
+"""The best permutation of a tree of units, given the gain of every pair of units of two models."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from scipy.optimize import linear_sum_assignment
 from remanence.audit.permutations.symmetry import Permutations, Symmetry
 
 Gains = Mapping[int, NDArray[np.float64]]
-"""Node -> [N, N], what it is worth to put old unit j in new place i; N counts units along the node's path."""
+"""Node -> [N, N], the gain of moving old unit j to new position i; N counts units along the node's path."""
 
 
 def assign(symmetry: Symmetry, root: int, gains: Gains) -> Permutations:
-    """The permutation of a root and all within it that is worth most.
+    """The permutation of a root and its descendants with the largest total gain.
 
-    Exact: what is within unit j is matched with what is within place i for every pair, and those values are then the
-    gains of the outer assignment (heads are matched by how well their insides can be).
+    Exact: the units within unit j are assigned to those within position i for every pair (i, j), and the values are
+    the gains of the outer assignment (heads are matched by the best match of their units).
     """
     search = _Search(symmetry, gains)
     search.value(root, 0, 0)
     chosen = {
-        node: np.zeros([symmetry.nodes[each].size for each in symmetry.path(node)], np.int64)
+        node: np.zeros([symmetry.nodes[ancestor].size for ancestor in symmetry.path(node)], np.int64)
         for node in symmetry.tree(root)
     }
     search.write(root, 0, 0, (), chosen)
@@ -36,7 +36,7 @@ class _Search:
         self.best: dict[tuple[int, int, int], NDArray[np.int64]] = {}
 
     def value(self, node: int, new: int, old: int) -> float:
-        """What the best assignment within unit `old` is worth in place `new` (both counted along the path)."""
+        """The gain of the best assignment of the units within `old` to those within `new`, counted along the path."""
         size, fixed = self.symmetry.nodes[node].size, self.symmetry.nodes[node].fixed
         rows, columns = slice(new * size, (new + 1) * size), slice(old * size, (old + 1) * size)
         table = self.gains[node][rows, columns].copy() if node in self.gains else np.zeros((size, size))
@@ -44,15 +44,14 @@ class _Search:
             pairs = ((i, i) for i in range(size)) if fixed else np.ndindex(size, size)
             for i, j in pairs:
                 table[i, j] += self.value(child, new * size + i, old * size + j)
-        places = np.arange(size) if fixed else linear_sum_assignment(table, maximize=True)[1]
-        self.best[node, new, old] = places.astype(np.int64)
-        return float(table[np.arange(size), places].sum())
+        positions = np.arange(size) if fixed else linear_sum_assignment(table, maximize=True)[1]
+        self.best[node, new, old] = positions.astype(np.int64)
+        return float(table[np.arange(size), positions].sum())
 
     def write(self, node: int, new: int, old: int, path: tuple[int, ...], chosen: Permutations) -> None:
-        """Take the assignments along the chosen pairs."""
-        places = self.best[node, new, old]
-        chosen[node][path] = places
+        positions = self.best[node, new, old]
+        chosen[node][path] = positions
         size = self.symmetry.nodes[node].size
         for child in self.symmetry.children[node]:
-            for i, j in enumerate(places.tolist()):
+            for i, j in enumerate(positions.tolist()):
                 self.write(child, new * size + i, old * size + j, (*path, i), chosen)

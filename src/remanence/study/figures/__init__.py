@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from remanence.study.figures import (
     barriers,
     curves,
+    demo,
     group_loss,
     hardest,
     pictures,
@@ -18,27 +18,28 @@ from remanence.study.figures import (
     times,
 )
 from remanence.study.graph import Graph
-from remanence.study.results import Parts, Result, Wanted
+from remanence.study.results import FigureSettings, Parts, Result, Wanted
 
 
 @dataclass(frozen=True)
 class FigureKind:
-    """One sort of figure.
+    """One kind of figure.
 
     Args:
         wanted: the stages it needs, each with the role it plays.
         make: the figure from their artifacts.
-        version: raised when its meaning or its looks change.
+        version: raised when its meaning or its appearance changes.
     """
 
     wanted: Callable[[Graph], Wanted]
-    make: Callable[[Parts, Mapping[str, Any]], Result]
+    make: Callable[[Parts, FigureSettings], Result]
     version: int = 1
 
 
 FIGURES: dict[str, FigureKind] = {
-    "times": FigureKind(times.wanted, times.make, version=2),
-    "sizes": FigureKind(sizes.wanted, sizes.make, version=2),
+    "demo": FigureKind(demo.wanted, demo.make),
+    "times": FigureKind(times.wanted, times.make, version=3),
+    "sizes": FigureKind(sizes.wanted, sizes.make, version=3),
     "curves": FigureKind(curves.wanted, curves.make, version=2),
     "hardest": FigureKind(hardest.wanted, hardest.make, version=2),
     "proxies": FigureKind(proxies.wanted, proxies.make, version=2),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
 from remanence.report import human
 from remanence.report.study_figures import barriers_figure
 from remanence.study.correlations import correlates, shown, spearman
-from remanence.study.gaps import spread
 from remanence.study.graph import Graph
-from remanence.study.results import Agreement, Parts, Result, Table, Verdict, Wanted
+from remanence.study.paired_times import spread
+from remanence.study.results import Agreement, FigureSettings, Parts, Result, Table, Verdict, Wanted
 
 KINDS = ("before", "after", "baseline")
 
@@ -41,7 +40,7 @@ def wanted(graph: Graph) -> Wanted:
     return wanted_
 
 
-def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
+def make(parts: Parts, settings: FigureSettings) -> Result:
     """One panel a subset of the data."""
     names = parts.values("forget", "set")
     losses = [folder.document("forget_set")["mean_privacy_loss"] for _, folder in parts.all("forget")]
@@ -50,7 +49,7 @@ def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
         for role, folder in parts.all("barrier")
         for row in folder.rows("barriers")
     ]
-    subsets = settings["audit"]["subsets"]
+    subsets = settings.subsets
     found = {
         subset: {
             kind: [

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
+from remanence.experiments import read_curve
 from remanence.report.study_figures import Curve, curves_figure
 from remanence.storage import Folder
-from remanence.study.durations import epochs_of, rising, timed, wanted_times
 from remanence.study.graph import Graph
-from remanence.study.results import Agreement, Parts, Result, Verdict, Wanted
-from remanence.study.stages_of_unlearning import values
+from remanence.study.results import Agreement, FigureSettings, Parts, Result, Verdict, Wanted
+from remanence.study.unlearning_times import epochs_of, rising, timed, wanted_times
 
 _TITLES = {
     "ua": "UA: forget set misread",
@@ -29,22 +28,22 @@ def wanted(graph: Graph) -> Wanted:
     return wanted_times(graph, graph.bands(study.forget.sizes[0]), study.unlearn.methods[0])
 
 
-def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
+def make(parts: Parts, settings: FigureSettings) -> Result:
     """One panel a metric."""
-    metrics, audit = settings["audit"]["metrics"], settings["audit"]
+    metrics = settings.metrics
     sets = parts.values("unlearned", "set")
     panels = {_TITLES.get(name, name): [_curve(parts, name, each) for each in sets] for name in metrics}
-    times = list(timed(parts, [name for name in metrics if name in _FORGETTING], audit))
+    times = list(timed(parts, [name for name in metrics if name in _FORGETTING], settings))
     verdicts = [
         rising([run for run in times if run.metric == name], f"By {name.upper()}, harder sets take longer.")
         for name in metrics
         if name in _FORGETTING
-    ] + [_similar(parts, name, sets, audit["tolerance"]) for name in metrics if name not in _FORGETTING]
+    ] + [_similar(parts, name, sets, settings.tolerance) for name in metrics if name not in _FORGETTING]
     rows = [
         {"set": role["set"], "seed": role["seed"], "metric": name, "epoch": epoch, "value": value}
         for role, folder in parts.all("unlearned")
         for name in metrics
-        for epoch, value in zip(epochs_of(folder, name), values(folder, name), strict=True)
+        for epoch, value in zip(epochs_of(folder, name), read_curve(folder, name)[1], strict=True)
     ]
     return Result(
         numbers={
@@ -63,14 +62,14 @@ def _curve(parts: Parts, metric: str, name: str) -> Curve:
     return Curve(
         name,
         epochs_of(whole[0], metric) if whole else [],
-        [values(each, metric) for each in whole],
-        float(np.mean([values(each, metric)[-1] for _, each in parts.all("oracle", set=name)])),
+        [read_curve(each, metric)[1] for each in whole],
+        float(np.mean([read_curve(each, metric)[1][-1] for _, each in parts.all("oracle", set=name)])),
     )
 
 
 def _similar(parts: Parts, metric: str, sets: Sequence[str], tolerance: float) -> Verdict:
     def last(folder: Folder) -> float:
-        return values(folder, metric)[-1]
+        return read_curve(folder, metric)[1][-1]
 
     ends = {name: [last(each) for _, each in parts.all("unlearned", set=name)] for name in sets}
     means = [float(np.mean(each)) for each in ends.values()]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from remanence.report import human
+from remanence.report.statistics import standard_deviation
 from remanence.report.study_figures import group_figure
 from remanence.study.correlations import correlates, shown, spearman
 from remanence.study.graph import Graph
-from remanence.study.results import Parts, Result, Table, Verdict, Wanted
+from remanence.study.results import FigureSettings, Parts, Result, Table, Verdict, Wanted
 
 _FORMS = {
     "independent": "independent batches (the paper)",
@@ -27,7 +27,7 @@ def wanted(graph: Graph) -> Wanted:
     return [*sets, ({"role": "group"}, graph.group(choices))]
 
 
-def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
+def make(parts: Parts, settings: FigureSettings) -> Result:
     """A line a form, its spread over estimates shaded; at the first noise level."""
     losses = [folder.document("forget_set")["mean_privacy_loss"] for _, folder in parts.all("forget")]
     names = parts.values("forget", "set")
@@ -66,7 +66,7 @@ def _blind(found: Sequence[Sequence[float]], infinite: Sequence[int], losses: Se
         return Verdict(claim, _of_them(found, infinite), "undecided", rule)
     means = [float(np.mean(each)) for each in found]
     ratio = max(means) / max(min(means), 1e-300)
-    within = float(np.mean([_sd(each) for each in found]))
+    within = float(np.mean([standard_deviation(each) for each in found]))
     correlation = spearman(losses, means)
     follows = correlation is not None and correlation >= 0.9 and ratio > 2
     return Verdict(
@@ -97,11 +97,6 @@ def _of_them(found: Sequence[Sequence[float]], infinite: Sequence[int]) -> str:
     return f"{sum(infinite)} of {sum(map(len, found)) + sum(infinite)} estimates are infinite"
 
 
-def _sd(values: Sequence[float]) -> float:
-    """Sample standard deviation; of a single value, none to speak of."""
-    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-
-
 def _table(
     names: Sequence[str],
     losses: Sequence[float],
@@ -118,5 +113,7 @@ def _table(
 def _cell(values: Sequence[float], infinite: int) -> str:
     if not values:
         return "infinite"
-    mean = human(float(np.mean(values))) + (f" ± {human(_sd(values))}" if len(values) > 1 else "")
+    mean = human(float(np.mean(values))) + (
+        f" ± {human(standard_deviation(values))}" if len(values) > 1 else ""
+    )
     return f"{mean} ({infinite} of {len(values) + infinite} infinite)" if infinite else mean

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from remanence.report.study_figures import bars_figure
-from remanence.study.durations import Timed, timed, wanted_times
-from remanence.study.gaps import Gap, gap, longer_on_average, spread_of_times
-from remanence.study.graph import Choice, Graph
-from remanence.study.results import Agreement, Parts, Result, Table, Verdict, Wanted
+from remanence.study.graph import ForgetChoice, Graph
+from remanence.study.paired_times import Gap, gap, longer_on_average, spread_of_times
+from remanence.study.results import Agreement, FigureSettings, Parts, Result, Table, Verdict, Wanted
+from remanence.study.unlearning_times import Timed, timed, wanted_times
 
 OURS = "privacy_loss"
 _RULE = (
@@ -30,15 +29,15 @@ def wanted(graph: Graph) -> Wanted:
         for size in study.forget.sizes
         for method in study.unlearn.methods
         for each in wanted_times(
-            graph, [Choice("hardest", graph.size(size), score) for score in scores], method
+            graph, [ForgetChoice("hardest", graph.size(size), score) for score in scores], method
         )
     ]
 
 
-def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
+def make(parts: Parts, settings: FigureSettings) -> Result:
     """One group of bars a size, one panel a metric."""
-    metrics = settings["audit"]["metrics"]
-    runs = list(timed(parts, metrics, settings["audit"]))
+    metrics = settings.metrics
+    runs = list(timed(parts, metrics, settings))
     sizes, scores = parts.values("unlearned", "size"), parts.values("unlearned", "score")
     panels = {
         metric.upper(): {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
@@ -11,8 +10,7 @@ from numpy.typing import NDArray
 
 from remanence.report.study_figures import pictures_figure
 from remanence.study.figures import proxies
-from remanence.study.material import load_examples
-from remanence.study.results import Agreement, Parts, Result, Verdict
+from remanence.study.results import Agreement, FigureSettings, Parts, Result, Verdict
 
 _SHOWN = 10
 _SHARE = 0.1
@@ -21,13 +19,12 @@ _SHARE = 0.1
 wanted = proxies.wanted
 
 
-def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
+def make(parts: Parts, settings: FigureSettings) -> Result:
     """The lowest and the highest losses, averaged in rank over the runs."""
     tables = [folder.tensors("scores") for _, folder in parts.all("score")]
     ranks = np.mean([np.argsort(np.argsort(each["privacy_loss"])) for each in tables], axis=0)
     order = np.argsort(ranks, kind="stable")
-    data = settings["data"]
-    train, _ = load_examples(data["source"], data["train"], data["test"])
+    train, _ = settings.data.load()
     rows = {"easy to forget": order[:_SHOWN], "hard to forget": order[::-1][:_SHOWN]}
     pictures = {}
     for name, chosen in rows.items():

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from remanence.report import proxies_figure
 from remanence.scores import PROXIES
 from remanence.study.correlations import Correlations, correlates, mean_of, shown, spearman
 from remanence.study.graph import Graph
-from remanence.study.results import Parts, Result, Table, Verdict, Wanted
+from remanence.study.results import FigureSettings, Parts, Result, Table, Verdict, Wanted
 
 _STRONG = 0.5
 _BEST = "gradient_norm_mean"
@@ -20,10 +19,10 @@ def wanted(graph: Graph) -> Wanted:
     return [({"role": "score", "seed": seed}, graph.score(seed)) for seed in range(graph.study.seeds)]
 
 
-def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
+def make(parts: Parts, settings: FigureSettings) -> Result:
     """Rank correlations over seeds; the picture is of the first."""
     tables = {role["seed"]: folder.tensors("scores") for role, folder in parts.all("score")}
-    names = tuple(settings["score"]["proxies"]) or PROXIES
+    names = tuple(settings.proxies) or PROXIES
     found = {
         name: [spearman(each["privacy_loss"].tolist(), each[name].tolist()) for each in tables.values()]
         for name in names

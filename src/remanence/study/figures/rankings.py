@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
 from remanence.report.study_figures import lines_figure
 from remanence.study.correlations import Correlations, mean_of, shown, spearman
 from remanence.study.graph import Graph
-from remanence.study.results import Agreement, Parts, Result, Table, Verdict, Wanted
+from remanence.study.results import Agreement, FigureSettings, Parts, Result, Table, Verdict, Wanted
 
 _STRONG = 0.7
 _NAMES = {"raw": "raw norms, as in the paper", "mechanism": "norms over the batch size"}
@@ -20,9 +19,9 @@ def wanted(graph: Graph) -> Wanted:
     return [({"role": "ranks", "seed": seed}, graph.ranks(seed)) for seed in range(graph.study.seeds)]
 
 
-def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
+def make(parts: Parts, settings: FigureSettings) -> Result:
     """Rank correlation of neighbouring noise levels, on both scales."""
-    sigmas = sorted(settings["score"]["sigmas"], reverse=True)
+    sigmas = sorted(settings.sigmas, reverse=True)
     tables = [(role["seed"], folder.tensors("losses")) for role, folder in parts.all("ranks")]
     found = {
         scale: {

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from remanence.study.durations import Timed, hardest_minus_easiest, timed
 from remanence.study.figures import times
-from remanence.study.gaps import Gap, shown
-from remanence.study.results import Agreement, Parts, Result, Verdict
+from remanence.study.paired_times import Gap, shown
+from remanence.study.results import Agreement, FigureSettings, Parts, Result, Verdict
+from remanence.study.unlearning_times import Timed, hardest_minus_easiest, timed
 
 wanted = times.wanted
 
 
-def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
+def make(parts: Parts, settings: FigureSettings) -> Result:
     """As for times, with a word on the largest size."""
     result = times.make(parts, settings)
-    runs = list(timed(parts, settings["audit"]["metrics"][:1], settings["audit"]))
+    runs = list(timed(parts, settings.metrics[:1], settings))
     lines: dict[tuple[float, str], list[Timed]] = {}
     for run in runs:
         lines.setdefault((run.role["noise"], run.role["method"]), []).append(run)

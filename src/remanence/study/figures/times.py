@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from remanence.experiments import duration_interval, summarize
 from remanence.report import human
 from remanence.report.study_figures import Point, Series, times_figure
-from remanence.study.durations import Timed, rising, timed, wanted_times
-from remanence.study.gaps import spread_of_times
 from remanence.study.graph import Graph
-from remanence.study.results import Parts, Result, Table, Wanted
-from remanence.trials import summarize
+from remanence.study.paired_times import spread_of_times
+from remanence.study.results import FigureSettings, Parts, Result, Table, Wanted
+from remanence.study.unlearning_times import Timed, by_set, rising, timed, wanted_times
 
 
 def wanted(graph: Graph) -> Wanted:
@@ -27,12 +26,12 @@ def wanted(graph: Graph) -> Wanted:
     ]
 
 
-def make(parts: Parts, settings: Mapping[str, Any]) -> Result:
+def make(parts: Parts, settings: FigureSettings) -> Result:
     """One line for each metric, noise level, method and size."""
-    runs = list(timed(parts, settings["audit"]["metrics"], settings["audit"]))
+    runs = list(timed(parts, settings.metrics, settings))
     series = _series(runs)
-    verdicts = [rising(each, f"{settings['claim']} Here: {name}.") for name, each in series.items()]
-    drawn = times_figure([_drawn(name, each) for name, each in series.items()])
+    verdicts = [rising(each, f"{settings.claim} Here: {name}.") for name, each in series.items()]
+    drawn = times_figure([_drawn(name, group, settings.every) for name, group in series.items()])
     return Result(
         numbers={"durations": [run.row() for run in runs]},
         figures={"times": drawn},
@@ -62,27 +61,28 @@ def _marks(run: Timed) -> dict[str, str]:
     }
 
 
-def _drawn(name: str, runs: Sequence[Timed]) -> Series:
+def _drawn(name: str, runs: Sequence[Timed], every: float) -> Series:
     points = []
-    for loss in sorted({run.loss for run in runs}):
-        found = [run.duration for run in runs if run.loss == loss]
-        points.append(Point(loss, summarize(found), [(each.value, each.reached) for each in found]))
+    for loss, group in by_set(runs):
+        durations = [run.duration for run in group]
+        interval = duration_interval(durations, resolution=every)
+        points.append(Point(loss, summarize(durations), [(d.value, d.reached) for d in durations], interval))
     return Series(name, points, max(run.limit for run in runs))
 
 
 def _table(series: Mapping[str, Sequence[Timed]]) -> Table:
     rows = []
     for name, runs in series.items():
-        for loss in sorted({run.loss for run in runs}):
-            here = [run for run in runs if run.loss == loss]
-            found = [run.duration for run in here]
+        for loss, group in by_set(runs):
+            durations = [run.duration for run in group]
             rows.append(
                 (
                     name,
-                    str(here[0].role["set"]),
+                    str(group[0].role["set"]),
                     human(loss),
-                    spread_of_times(found),
-                    f"{sum(each.reached for each in found)} of {len(found)}",
+                    spread_of_times(durations),
+                    f"{sum(duration.reached for duration in durations)} of {len(durations)}",
                 )
             )
-    return Table(("series", "forget set", "mean privacy loss", "epochs", "seeds that got there"), tuple(rows))
+    header = ("series", "forget set", "mean privacy loss", "epochs", "seeds that reached the target")
+    return Table(header, tuple(rows))

@@ -1,0 +1,187 @@
+"""A pool of reference models, trained once, that replaces retraining for every later request.
+
+Each model leaves out a part of the training data. For a forget set S, the mean over the examples of S and the models
+that left them out estimates the outputs of a model never trained on S.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remanence.errors import InputError
+from remanence.types import Ids, positions_of
+
+Floats = NDArray[np.float64]
+_KNOWN_SHARE = 0.05
+"""How far the pool may be extrapolated beyond the largest share of a class that a model left out."""
+_RIDGE = 1.0
+"""Weight of the common slope, in models: the slope through a few points of one example is unreliable."""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The expected metrics of a model never trained on a set.
+
+    Args:
+        mia: share of the set that the membership attack calls never trained on.
+        mia_spread: standard deviation of that share between such models.
+        log_odds: mean log-odds of the true class on the set, minus that on the test set.
+        log_odds_spread: its standard deviation between such models.
+        beyond: in which respects the set is outside the range of the pool.
+    """
+
+    mia: float
+    mia_spread: float
+    log_odds: float
+    log_odds_spread: float
+    beyond: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class ReferencePool:
+    """M models, each trained without a part of the data, and their outputs on the examples that they left out.
+
+    Args:
+        ids: the n examples.
+        labels: [n] their classes.
+        left_out: [M, n] which model left out which example.
+        log_odds: [M, n] of the true class, minus the mean of the model on the test set; valid where left out.
+        calls: [M, n] how strongly the membership attacker calls the example never trained on, 0 to 1.
+    """
+
+    ids: Ids
+    labels: NDArray[np.int64]
+    left_out: NDArray[np.bool_]
+    log_odds: Floats
+    calls: Floats
+
+    def __post_init__(self) -> None:
+        shape = (len(self.left_out), len(self.ids))
+        for name in ("left_out", "log_odds", "calls"):
+            if getattr(self, name).shape != shape:
+                raise InputError(f"`{name}` must be {shape}; got {getattr(self, name).shape}.")
+        uncovered = int((self.left_out.sum(axis=0) < 2).sum())
+        if uncovered:
+            raise InputError(f"Every example must be left out by at least two models; {uncovered} are not.")
+
+    def without(self, ids: Ids) -> ReferencePool:
+        """The pool without the outputs on these examples; its models were still trained on them."""
+        keep = ~np.isin(self.ids, ids)
+        return ReferencePool(
+            self.ids[keep],
+            self.labels[keep],
+            self.left_out[:, keep],
+            self.log_odds[:, keep],
+            self.calls[:, keep],
+        )
+
+    def expect(self, ids: Ids) -> Expectation:
+        """The expected metrics of a model never trained on these examples.
+
+        They depend on how much of a class is removed. For each example, a straight line in ln(share of its class that
+        stays) is fitted to the models that left it out, and evaluated at the share that stays here.
+        """
+        rows = positions_of(ids, self.ids, what="the calibration")
+        shares = self._shares(rows)
+        log_odds = _at(self._lines["log_odds"], rows, shares).mean()
+        mia = np.clip(_at(self._lines["calls"], rows, shares), 0, 1).mean()
+        return Expectation(
+            float(mia),
+            self._spread("calls", len(rows)),
+            float(log_odds),
+            self._spread("log_odds", len(rows)),
+            self._beyond(rows, shares),
+        )
+
+    @cached_property
+    def class_sizes(self) -> NDArray[np.int64]:
+        """Number of training examples by class."""
+        return np.bincount(self.labels)
+
+    @cached_property
+    def _stays(self) -> Floats:
+        """[M, n] ln of the share of the example's class that the model was trained on."""
+        sizes = np.maximum(self.class_sizes, 1)
+        gone = np.stack([np.bincount(self.labels[row], minlength=len(sizes)) for row in self.left_out])
+        kept = np.maximum(sizes - gone, 0.5) / sizes
+        logs: Floats = np.log(kept)[:, self.labels]
+        return logs
+
+    @cached_property
+    def _lines(self) -> Mapping[str, tuple[Floats, Floats, Floats]]:
+        return {
+            name: _lines(getattr(self, name), self._stays, self.left_out) for name in ("log_odds", "calls")
+        }
+
+    @cached_property
+    def _components(self) -> Mapping[str, tuple[float, float]]:
+        return {
+            name: _variances(getattr(self, name), self._stays, self.left_out, self._lines[name])
+            for name in ("log_odds", "calls")
+        }
+
+    def _spread(self, name: str, size: int) -> float:
+        between, within = self._components[name]
+        return math.sqrt(between + within / size)
+
+    def _shares(self, rows: NDArray[np.int64]) -> Floats:
+        """ln of the share of each row's class that stays when all the rows are removed."""
+        gone = np.bincount(self.labels[rows], minlength=len(self.class_sizes))
+        sizes = np.maximum(self.class_sizes, 1)
+        logs: Floats = np.log(np.maximum(sizes - gone, 0.5) / sizes)[self.labels[rows]]
+        return logs
+
+    def _beyond(self, rows: NDArray[np.int64], stays: Floats) -> tuple[str, ...]:
+        known = 1 - math.exp(float(self._stays.min()))
+        removed = 1 - math.exp(float(stays.min()))
+        if removed <= known + _KNOWN_SHARE:
+            return ()
+        return (
+            f"it removes {removed:.0%} of a class; no reference model was trained without more than {known:.0%} of one",
+        )
+
+
+def _lines(values: Floats, stays: Floats, left_out: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+    """The line of each example in ln(share that stays), over the models that left it out: centre, value there, slope.
+
+    The slope of an example is shrunk towards the common slope of all examples when its points vary little.
+    """
+    weight = left_out.astype(np.float64)
+    count = weight.sum(axis=0)
+    centre, level = ((part * weight).sum(axis=0) / count for part in (stays, values))
+    across = (stays - centre) * weight
+    square, product = (across**2).sum(axis=0), (across * (values - level)).sum(axis=0)
+    common = product.sum() / square.sum() if square.sum() > 0 else 0.0
+    typical = square.sum() / len(square)
+    slope = (product + _RIDGE * typical * common) / (square + _RIDGE * typical) if typical > 0 else 0 * square
+    return centre, level, slope
+
+
+def _at(line: tuple[Floats, Floats, Floats], rows: NDArray[np.int64], stays: Floats) -> Floats:
+    centre, level, slope = (part[rows] for part in line)
+    values: Floats = level + slope * (stays - centre)
+    return values
+
+
+def _variances(
+    values: Floats, stays: Floats, left_out: NDArray[np.bool_], line: tuple[Floats, Floats, Floats]
+) -> tuple[float, float]:
+    """Variance of the shift of a model, common to all examples, and of the rest, independent between examples."""
+    centre, level, slope = line
+    count = left_out.sum(axis=0)
+    residual = np.where(left_out, values - (level + slope * (stays - centre)), 0.0)
+    residual *= np.sqrt(
+        count / (count - 1)
+    )  # degrees of freedom: the mean was estimated from the same models
+    sizes = left_out.sum(axis=1)
+    shift = residual.sum(axis=1) / np.maximum(sizes, 1)
+    total = float((residual**2).sum() / left_out.sum())
+    noise = total / np.maximum(sizes, 1)
+    between = max(0.0, float((shift**2 - noise).mean()))
+    return between, max(0.0, total - between)

@@ -1,0 +1,181 @@
+"""Read and write forget sets, and read ids and users from tables and lists."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from remanence._version import __version__
+from remanence.data import Examples
+from remanence.data.columns import as_id_array, read_columns, read_json, read_text
+from remanence.errors import DataError, InputError
+from remanence.storage import atomic
+from remanence.training import Run
+from remanence.types import ForgetSet, Ids
+
+_KIND = "forget set"
+_FORMAT = 1
+
+
+def write_forget_sets(
+    path: Path, sets: Sequence[ForgetSet], *, data: str | None = None, force: bool = False
+) -> list[Path]:
+    """Write one file per forget set; returns the files.
+
+    A single set is written to `path`. With several sets, the name of each is added to the file name (band.json →
+    band-median.json). If one of the files exists, nothing is written.
+
+    Args:
+        path: the file, .json.
+        sets: the forget sets.
+        data: digest of the data that they were selected from.
+        force: replace files that exist.
+    """
+    if path.suffix.lower() != ".json":
+        raise InputError(f"{path} must end in .json.")
+    suffixes = [f"-{forget_set.name.replace(' ', '-')}" if len(sets) > 1 else "" for forget_set in sets]
+    files = [path.with_name(f"{path.stem}{suffix}{path.suffix}") for suffix in suffixes]
+    if existing := [file for file in files if file.exists() and not force]:
+        raise InputError(
+            f"{existing[0]} exists and was not changed; choose another file, or replace it with `force`."
+        )
+    for file, forget_set in zip(files, sets, strict=True):
+        atomic.write_text(file, json.dumps(_document(forget_set, data), ensure_ascii=False) + "\n")
+    return files
+
+
+def read_forget_set(
+    path: str | Path, examples: Examples | None = None, *, also: Sequence[str] = ()
+) -> ForgetSet:
+    """Read a forget set that `remanence select` wrote.
+
+    Args:
+        path: the file.
+        examples: the training data; when given, a set that was selected from other data is refused, and so are
+            unknown ids.
+        also: digests of further versions of the data (poisoned, or without some examples) that are accepted.
+    """
+    path = Path(path)
+    document = _read_document(path)
+    forget_set = ForgetSet(
+        str(document.get("name")), _listed_ids(document, path), str(document.get("provenance"))
+    )
+    if examples is not None:
+        if document.get("data") not in (None, examples.digest(), *also):
+            raise DataError(f"{path} was chosen from other data than the data given (their digests differ).")
+        examples.positions(forget_set.ids)
+    return forget_set
+
+
+def read_forget_set_for(path: str | Path, run: Run) -> ForgetSet:
+    """Read a forget set that was selected from the data set of a run, or from the part that it was trained on."""
+    return read_forget_set(path, run.clean[0], also=[run.training_digest()])
+
+
+def ids_from_file(path: Path, known: Ids, *, column: str = "id") -> ForgetSet:
+    """The ids in a file; every one must be known.
+
+    A `.csv` or `.parquet` file has them in `column`. A `.json` file is a list, or an object with a list `ids`. Any
+    other file is text with one id per line; blank lines and lines that begin with # are skipped.
+    """
+    if not path.is_file():
+        raise DataError(f"{path} is not a file.")
+    suffix = path.suffix.lower()
+    if suffix in (".csv", ".parquet"):
+        table = read_columns(path)
+        entries = [(table.at(row), text) for row, text in enumerate(table.names(column))]
+    elif suffix == ".json":
+        entries = [(f"{path}, item {i}", str(example)) for i, example in enumerate(_json_ids(path))]
+    else:
+        numbered = enumerate(read_text(path).splitlines(), start=1)
+        stripped = ((f"{path}, line {i}", line.strip()) for i, line in numbered)
+        entries = [(place, text) for place, text in stripped if text and not text.startswith("#")]
+    if not entries:
+        raise DataError(f"{path} must list at least one id; it lists none.")
+    return ForgetSet(path.stem, _known_ids(entries, known), f"{len(entries)} ids from {path.name}")
+
+
+def users_from_file(
+    path: Path, known: Ids, *, id_column: str = "id", user_column: str = "user"
+) -> tuple[Ids, list[str]]:
+    """The ids and their users, from a table with one row per example; rows with unknown ids are skipped."""
+    table = read_columns(path)
+    ids, users = table.ids(id_column).astype(np.str_), table.names(user_column)
+    names = set(known.astype(np.str_).tolist())
+    kept = [(example, user) for example, user in zip(ids.tolist(), users, strict=True) if example in names]
+    if not kept:
+        raise DataError(f"{path} must name ids of this data in {id_column!r}; none of its {len(ids)} is one.")
+    return _like([example for example, _ in kept], known), [user for _, user in kept]
+
+
+def _known_ids(entries: Sequence[tuple[str, str]], known: Ids) -> Ids:
+    """The ids with the type of the known ones; an unknown or repeated id is refused with its place."""
+    names = set(known.astype(np.str_).tolist())
+    first: dict[str, str] = {}
+    for place, text in entries:
+        if text not in names:
+            raise DataError(f"{place}: no example has the id {text!r}.")
+        if text in first:
+            raise DataError(f"{place}: ids must be unique; {text!r} was already in {first[text]}.")
+        first[text] = place
+    return _like([text for _, text in entries], known)
+
+
+def _like(texts: Sequence[str], known: Ids) -> Ids:
+    return np.array(texts, dtype=np.str_) if known.dtype.kind == "U" else as_id_array(texts)
+
+
+def _json_ids(path: Path) -> list[Any]:
+    content = read_json(path)
+    ids = content.get("ids") if isinstance(content, dict) else content
+    if not isinstance(ids, list):
+        raise DataError(f"{path} must be a list of ids, or an object with a list named ids.")
+    for i, example in enumerate(ids):
+        if type(example) not in (int, str):
+            raise DataError(f"{path}, item {i}: an id must be a whole number or text; got {example!r}.")
+    return ids
+
+
+def _document(forget_set: ForgetSet, data: str | None) -> dict[str, Any]:
+    return {
+        "remanence": _KIND,
+        "format": _FORMAT,
+        "version": __version__,
+        "name": forget_set.name,
+        "provenance": forget_set.provenance,
+        "data": data,
+        "ids": forget_set.ids.tolist(),
+    }
+
+
+def _listed_ids(document: dict[str, Any], path: Path) -> Ids:
+    ids = document.get("ids")
+    kinds = {type(example) for example in ids} if isinstance(ids, list) else set()
+    try:
+        if kinds == {str}:
+            return np.array(ids, dtype=np.str_)
+        if kinds == {int}:
+            return np.array(ids, dtype=np.int64)
+    except OverflowError:
+        raise DataError(f"{path} must list ids of up to 64 bits; it has larger ones.") from None
+    raise DataError(f"{path} must list ids, all whole numbers or all text; it does not.")
+
+
+def _read_document(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise DataError(f"{path} is not a file; forget sets are made by `remanence select`.")
+    document = read_json(path)
+    if not isinstance(document, dict) or document.get("remanence") != _KIND:
+        raise DataError(
+            f"{path} is not a forget set; make one from it with `remanence select`, by the rule `ids`."
+        )
+    if document.get("format") != _FORMAT:
+        raise DataError(
+            f"{path} was made by Remanence {document.get('version')} in format {document.get('format')}; this is "
+            f"version {__version__}, which reads format {_FORMAT}."
+        )
+    return document

@@ -1,0 +1,41 @@
+"""Evaluation mode for a while: modules' modes and buffers are restored afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put the model in evaluation mode; restore the mode and the buffers of every module afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with keeping_buffers(model):
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@contextmanager
+def keeping_buffers(model: nn.Module) -> Iterator[None]:
+    """Restore all buffers afterwards, replaced ones too."""
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    try:
+        yield
+    finally:
+        for module, name, buffer, before in buffers:
+            module._buffers[name] = buffer
+            if not torch.equal(buffer, before):  # for example a counter in the forward pass
+                with torch.no_grad():
+                    buffer.copy_(before)

@@ -1,0 +1,86 @@
+"""The ledger of a run: the requests that were carried out on it, and a bound on all of them together.
+
+It is private. `ledger.jsonl` has one row per request, with the ids. `removed.safetensors` has the gradient norms of all
+removed examples without their ids: sorted at every checkpoint and rounded up, so that they still give a bound but no
+longer identify an example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remanence.storage import Draft
+from remanence.theory.group import group_loss
+from remanence.training import Run
+from remanence.types import Bound, Ids, NormTrace, positions_of
+
+_ALPHA = 8.0
+_LEDGER, _REMOVED = "ledger", "removed"
+_FILES = ("ledger.jsonl", "removed.safetensors")
+_PRIVATE = ("ids", "salt")
+_GRID = 1.05
+_MOST = 12
+"""Number of checkpoints that a group's bound is computed from; more change it little and cost much."""
+Floats = NDArray[np.float64]
+
+
+def read_ledger(run: Run) -> list[dict[str, Any]]:
+    """The requests that were carried out on this run, oldest first."""
+    return run.folder.rows(_LEDGER) if run.folder.has(_FILES[0]) else []
+
+
+def write_ledger(
+    draft: Draft, rows: Sequence[Mapping[str, Any]], norms: Floats, steps: NDArray[np.int64]
+) -> list[str]:
+    """Write the ledger and the norms of all removed examples; returns the names of the files."""
+    draft.rows(_LEDGER, rows)
+    draft.tensors(_REMOVED, {"norms": norms, "steps": steps})
+    return list(_FILES)
+
+
+def public_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The ledger without ids and salts."""
+    return [{key: value for key, value in row.items() if key not in _PRIVATE} for row in rows]
+
+
+def anonymous_norms(trace: NormTrace, ids: Ids) -> Floats:
+    """[N, m] the norms of these examples without names: each row sorted, every value rounded up by at most 5 %."""
+    norms = trace.norms[:, positions_of(ids, trace.ids, what="the trace")].astype(np.float64)
+    with np.errstate(divide="ignore"):
+        cells = np.ceil(np.log(norms) / np.log(_GRID))
+    return np.sort(np.where(norms > 0, _GRID**cells, 0.0), axis=1)
+
+
+def removed_norms(run: Run, trace: NormTrace, ids: Ids) -> Floats:
+    """[N, m] the anonymous norms of everything that was removed from this run, and of these examples."""
+    own = anonymous_norms(trace, ids)
+    if not run.folder.has(_FILES[1]):
+        return own
+    earlier = run.folder.tensors(_REMOVED)["norms"].astype(np.float64)
+    return np.sort(np.concatenate([earlier, own], axis=1), axis=1)
+
+
+def group_bound(norms: Floats, trace: NormTrace) -> Bound:
+    """A bound on how much a group changes the distribution of the trained model, from the norms of its members.
+
+    The angles between their gradients are not recorded, so all gradients are assumed to point in the same direction.
+    """
+    steps = trace.steps
+    kept = np.unique(np.linspace(0, len(steps) - 1, min(_MOST, len(steps))).round().astype(np.int64))
+    grams = [np.outer(row, row) for row in norms[kept]]
+    bound = group_loss(grams, steps=steps[kept], mechanism=trace.mechanism, alpha=_ALPHA, method="upper")
+    assumption = (
+        "All gradients of the group are assumed to point in the same direction; only their norms are known."
+    )
+    return Bound(bound.value, bound.status, (*bound.assumptions, assumption), bound.formula)
+
+
+def bound_document(bound: Bound, what: str) -> dict[str, Any]:
+    """A bound as JSON values; an infinite one has no value."""
+    plain = asdict(bound) | {"status": bound.status.value, "assumptions": list(bound.assumptions)}
+    return {"what": what, **plain, "value": bound.value if np.isfinite(bound.value) else None}

@@ -1,0 +1,104 @@
+"""An executor that computes stages on a Ray cluster: a local one, or one that is already running."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from remanence.errors import InputError
+from remanence.stages.processes import use_one_thread
+from remanence.stages.stage import Stage
+from remanence.stages.worker import StageOutcome, attempt
+
+
+class RayCluster:
+    """One Ray task per stage, one core each. Ray's own retries are off: the scheduler retries."""
+
+    def __init__(self, root: Path, workers: int, address: str | None) -> None:
+        if workers < 1:
+            raise InputError(f"`workers` must be at least 1; got {workers}.")
+        self.slots, self.local, self._root = workers, address is None, root.resolve()
+        self._address = address
+        self._ray: Any = None  # started with the first stage: a finished study needs no cluster
+        self._task: Any = None
+        self._running: dict[Any, Stage] = {}
+
+    def start(self, stage: Stage) -> None:
+        """Submit a stage."""
+        if self._ray is None:
+            self._ray = _begin(self.slots, self._address)
+            self._task = self._ray.remote(num_cpus=1, max_retries=0)(_attempt)
+        self._running[self._task.remote(self._root, stage)] = stage
+
+    def wait(self, seconds: float) -> list[tuple[Stage, StageOutcome]]:
+        """The stages that have ended; a killed worker is an outcome too."""
+        ended, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        return [(self._running.pop(task), self._outcome(task)) for task in ended]
+
+    def close(self, *, abandon: bool) -> None:
+        """Leave the cluster; a local one ends."""
+        for task in self._running if abandon else ():
+            self._ray.cancel(task, force=True)
+        if self._ray is not None:
+            self._ray.shutdown()
+
+    def _outcome(self, reference: Any) -> StageOutcome:
+        try:
+            outcome: StageOutcome = self._ray.get(reference)
+        except (
+            self._ray.exceptions.RayTaskError
+        ) as error:  # raised by the task: another attempt would raise it too
+            return StageOutcome("failed", message=f"{type(error.cause).__name__}: {error.cause}")
+        except self._ray.exceptions.RayError as error:
+            return StageOutcome("killed", message=f"its Ray worker was lost ({type(error).__name__})")
+        return outcome
+
+
+def _begin(workers: int, address: str | None) -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    try:
+        import ray
+    except ImportError:
+        raise InputError(
+            "The executor `ray` needs the package ray; install it with `pip install 'remanence[ray]'`, or use the "
+            "executor `process`."
+        ) from None
+    options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+    environment = {"env_vars": _environment()}
+    try:
+        _knock(address)
+        if address is None:
+            # said, because with no address Ray joins whatever cluster this machine or RAY_ADDRESS knows of
+            ray.init(
+                address="local", num_cpus=workers, include_dashboard=False, runtime_env=environment, **options
+            )
+        else:
+            ray.init(address=address, runtime_env=environment, **options)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"The Ray cluster at {address or 'this machine'} cannot be reached ({reason}). "
+            "Finished work is kept; give another address, or use the executor `process`."
+        ) from None
+    return ray
+
+
+def _knock(address: str | None) -> None:
+    """Check that something listens at the address; Ray itself would try for half a minute."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=5).close()
+
+
+def _environment() -> dict[str, str]:
+    """What workers on other machines need from this one's environment: the data folder and the code."""
+    kept = {name: value for name in ("REMANENCE_DATA", "PYTHONPATH") if (value := os.environ.get(name))}
+    return kept | {"OMP_NUM_THREADS": "1"}
+
+
+def _attempt(root: Path, stage: Stage) -> StageOutcome:
+    use_one_thread()
+    return attempt(root, stage)
