@@ -232,7 +232,7 @@ def test_requests_follow_one_another_and_nobody_comes_back(
     )
     # from the first run, another way would bring them back: it must be meant
     sentence = refused(capsys, "forget", run, "--ids", ask(IDS[300:330]), "--out", tmp_path / "third")
-    assert "goes on in" in sentence
+    assert "is continued in" in sentence
     assert not (tmp_path / "third").exists()
 
 
@@ -312,7 +312,7 @@ def test_purge_erases_what_still_remembers_and_the_evidence_records_it(
     told = ["forget", str(run), "--ids", str(ask(IDS[100:130])), "--out", str(new), "--key", str(key)]
     assert command(told) == 0
     capsys.readouterr()
-    assert command(["purge", str(new)]) == 0
+    assert command(["purge", str(new), "--erase", str(run)]) == 0
     listed = capsys.readouterr().out
     for what in (
         "weights.safetensors",
@@ -324,17 +324,21 @@ def test_purge_erases_what_still_remembers_and_the_evidence_records_it(
         assert what in listed
     assert "Nothing was erased" in listed
     assert (run / "weights.safetensors").exists()
-    assert re.search(r"give the \W*key\W* that signed it", refused(capsys, "purge", new, "--yes"))
+    assert re.search(
+        r"give the \W*key\W* that signed it", refused(capsys, "purge", new, "--erase", run, "--yes")
+    )
     old = read_evidence(new / "evidence.json")["digest"]
-    assert command(["purge", str(new), "--yes", "--key", str(key)]) == 0
+    assert command(["purge", str(new), "--erase", str(run), "--yes", "--key", str(key)]) == 0
     assert sorted(path.name for path in run.iterdir()) == ["notes.txt"]
     document = read_evidence(new / "evidence.json")
     assert document["supersedes"] == old
     assert any(artifact["path"].endswith("weights.safetensors") for artifact in document["erased"])
-    assert [Path(artifact["path"]).name for artifact in document["remaining_artifacts"]] == ["plan.html"]
+    left = sorted(Path(artifact["path"]).name for artifact in document["remaining_artifacts"])
+    assert left == ["plan.html", "request.csv"], "the list of ids is named, not erased"
     assert "Erased since" in (new / "evidence.html").read_text()
     assert command(["verify", str(new / "evidence.json"), "--public-key", str(tmp_path / "key.pub")]) == 0
     open_folder(new).verify()
+    assert not list(new.glob(".before-purge")) + list(new.glob(".partial-*"))
 
 
 def test_a_purge_that_was_killed_is_finished_by_the_next(
@@ -350,10 +354,10 @@ def test_a_purge_that_was_killed_is_finished_by_the_next(
     # the files are erased and the evidence is written when it is stopped: the seal does not fit any more
     monkeypatch.setattr("remanence.requests.purging.seal_in_place", stopped)
     with pytest.raises(KeyboardInterrupt):
-        purge(new, ())
+        purge(new, [run])
     assert not (run / "weights.safetensors").exists()
     monkeypatch.undo()
-    purge(new, ())
+    purge(new, [run])
     assert all(check.holds for check in verify_evidence(new / "evidence.json"))
     assert any(
         artifact["path"].endswith("trace.safetensors")

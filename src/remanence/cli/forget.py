@@ -178,7 +178,7 @@ def _print_remaining(artifacts: Sequence[Mapping[str, Any]], out: Path) -> None:
         console.out.print(f"  {row['path']}: {row['description']}", soft_wrap=True, markup=False)
     if len(artifacts) > _SHOWN:
         console.out.print(f"  and {len(artifacts) - _SHOWN} more, all listed in the evidence")
-    if erasable := sum(row["purge_erases"] for row in artifacts):
-        console.out.print(
-            f"`remanence purge {out} --yes` erases the {erasable} of the earlier models.", markup=False
-        )
+    if earlier := [row["path"] for row in artifacts if row["purge_erases"]]:
+        folders = " ".join(earlier)
+        command = f"`remanence purge {out} --erase {folders} --yes` erases the earlier models."
+        console.out.print(command, soft_wrap=True, markup=False)

@@ -17,39 +17,47 @@ def purge(
     run: Path,
     /,
     *,
+    erase: Paths = None,
     look_in: Paths = None,
     key: SigningKey = None,
     yes: Flag = False,
     json: Json = False,
 ) -> None:
-    """Erase remaining artifacts: the earlier models of a run, which still contain the removed examples.
+    """Erase the earlier models of a run, which still contain the removed examples.
 
-    Lists all remaining artifacts. With --yes, the earlier models and their files are erased, and this is recorded in
-    the evidence of the run (signed with --key, if it was signed). Other models, studies and pages that may contain the
-    examples are listed and not erased. Files are deleted, not overwritten: backups and the disk itself may keep them.
+    Lists all remaining artifacts. The folders named with --erase must be earlier models of RUN; the list shows exactly
+    which of their files --yes erases. This is recorded in the evidence of the run (signed with --key, if it was
+    signed), which must be valid before anything is erased. Everything else that may contain the examples is listed and
+    not erased. Links are never followed. Files are deleted, not overwritten: backups and the disk itself may keep them.
 
     For example:
 
-    `remanence purge run2 --yes --key key.pem`
+    `remanence purge run2`
+
+    `remanence purge run2 --erase run --yes --key key.pem`
 
     Parameters
     ----------
     run:
         A run made by `remanence forget`.
+    erase:
+        Folders of earlier models of RUN; each must prove by its seal that it is one.
     look_in:
-        Folders to search; by default the parent folders of RUN and of its earlier models.
+        Folders to search; by default the folder around RUN.
     yes:
         Erase the files; without it they are only listed.
     """
     from remanence.requests import list_remaining_artifacts, read_private_key
-    from remanence.requests import purge as erase
+    from remanence.requests import purge as erase_models
     from remanence.training import open_run
 
     if yes:
-        done = erase(run, look_in or (), key=None if key is None else read_private_key(key))
+        private_key = None if key is None else read_private_key(key)
+        done = erase_models(run, erase or (), look_in or (), key=private_key)
         artifacts, erased = [*done.erased, *done.left], set(done.erased)
     else:
-        artifacts, erased = list_remaining_artifacts(open_run(run), look_in or ()), set()
+        listed = list_remaining_artifacts(open_run(run), look_in or (), erase or ())
+        artifacts, erased = [artifact for artifact in listed if artifact.path.exists()], set()
     if json:
         rows = [artifact.document() | {"erased": artifact in erased} for artifact in artifacts]
         console.print_json({"run": str(run), "remaining_artifacts": rows})
@@ -61,3 +69,5 @@ def purge(
         console.out.print("No remaining artifacts were found.")
     elif not yes and any(artifact.erasable for artifact in artifacts):
         console.out.print("Nothing was erased; add --yes to erase.")
+    elif not erase:
+        console.out.print("Nothing was erased; name the earlier models of this run with --erase.")

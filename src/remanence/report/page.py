@@ -17,9 +17,14 @@ from remanence.storage import atomic
 _PAGES = templates_of("remanence.report")
 
 
+def render_html(template: str, **values: Any) -> str:
+    """A template, filled."""
+    return _PAGES.get_template(template).render(**values)
+
+
 def write_html(path: Path, template: str, **values: Any) -> None:
     """Fill a template and put the page in place."""
-    atomic.write_text(path, _PAGES.get_template(template).render(**values))
+    atomic.write_text(path, render_html(template, **values))
 
 
 def image_uri(pixels: NDArray[np.floating[Any]]) -> str:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from remanence._version import __version__
-from remanence.report import write_html
+from remanence.report import render_html
 from remanence.requests.evidence import FILE, FORMAT, KIND, PAGE
 from remanence.requests.plan import Plan
 from remanence.requests.remaining_artifacts import RemainingArtifact
 from remanence.requests.request import ForgetOptions
 from remanence.requests.request_ledger import public_rows
-from remanence.requests.signing import fingerprint, hash_ids, serialize, sign
+from remanence.requests.signing import file_hmac, file_sha256, fingerprint, hash_ids, serialize, sign
 from remanence.storage import atomic
 from remanence.training import Run
 from remanence.versions import versions
 
 _FEW = 3
+_WITH_IDS = ("config.toml", "ledger.jsonl", "removed.safetensors", "trace.safetensors", "trace.json")
+"""Files whose plain digest would let somebody test a guess of the removed ids."""
 _DISCLOSURE = (
     "This document discloses information about the examples. The number of steps grows with the influence of an "
     "example on the model, so every figure here tells a reader how unusual the examples were, and that they had been "
@@ -35,12 +40,14 @@ def evidence_document(
     audit: Sequence[Mapping[str, Any]],
     not_measured: Sequence[str],
     ledger: Sequence[Mapping[str, Any]],
-    files: Mapping[str, str],
+    out: Path,
+    files: Sequence[str],
     remaining: Sequence[RemainingArtifact],
 ) -> dict[str, Any]:
-    """The evidence as JSON values, with its digest and, if there is a key, its signature.
+    """The evidence as JSON values, with the hash of its page, its digest and, if there is a key, its signature.
 
-    The last row of the ledger is the request in question; `files` has the SHA-256 of the new run's files.
+    The last row of the ledger is the request in question. Digests of files in which an id could be guessed are keyed
+    with the salt of that row, which stays in the ledger.
     """
     row = ledger[-1]
     document = {
@@ -52,14 +59,14 @@ def evidence_document(
             "name": row["request"],
             "asked_by": options.asked_by,
             "size": row["size"],
-            "file_sha256": plan.request.file_sha256,
+            "list_hmac": _keyed(plan.request.file_sha256, row["salt"]),
             "ids": _ids_document(row, plain=options.plain_ids),
         },
         "model": {
             "data": run.settings.data,
             "architecture": run.settings.model,
             "before": {"weights": row["model_before"]},
-            "after": {"weights": row["model_after"], "files": files},
+            "after": {"weights": row["model_after"], **_file_digests(out, files, row["salt"])},
         },
         "method": {"name": plan.method, "options": dict(plan.options), "seed": options.seed},
         "plan": plan.document(ids=False),
@@ -74,21 +81,48 @@ def evidence_document(
         "disclosure": _DISCLOSURE,
         "versions": versions(),
     }
-    return sign(document, options.key)
+    return finish_document(document, options.key)
+
+
+def finish_document(content: Mapping[str, Any], key: Ed25519PrivateKey | None) -> dict[str, Any]:
+    """The document with the hash of its page, its digest and, if there is a key, its signature."""
+    public_key = None if key is None else key.public_key().public_bytes_raw().hex()
+    page = _render_page(content, public_key)
+    return sign({**content, "page_sha256": hashlib.sha256(page.encode()).hexdigest()}, key)
 
 
 def write_evidence(folder: Path, document: Mapping[str, Any]) -> list[str]:
-    """Write a signed document and its page; returns the names of the files."""
-    atomic.write_bytes(folder / FILE, serialize(document))
+    """Write a finished document and its page; returns the names of the files."""
     signature = document["signature"]
-    write_html(
-        folder / PAGE,
-        "evidence.html",
-        **document,
-        fingerprint=None if signature is None else fingerprint(signature["public_key"]),
-        grouped_artifacts=_grouped(document["remaining_artifacts"]),
-    )
+    page = _render_page(document, None if signature is None else signature["public_key"])
+    atomic.write_bytes(folder / FILE, serialize(document))
+    atomic.write_text(folder / PAGE, page)
     return [FILE, PAGE]
+
+
+def _render_page(content: Mapping[str, Any], public_key: str | None) -> str:
+    """The page, made from the signed content alone."""
+    return render_html(
+        "evidence.html",
+        **{
+            name: value
+            for name, value in content.items()
+            if name not in ("page_sha256", "digest", "signature")
+        },
+        fingerprint=None if public_key is None else fingerprint(public_key),
+        grouped_artifacts=_grouped(content["remaining_artifacts"]),
+    )
+
+
+def _file_digests(out: Path, files: Sequence[str], salt: str) -> dict[str, dict[str, str]]:
+    return {
+        "files": {name: file_sha256(out / name) for name in files if name not in _WITH_IDS},
+        "keyed_files": {name: file_hmac(out / name, salt) for name in files if name in _WITH_IDS},
+    }
+
+
+def _keyed(text: str, salt: str) -> str:
+    return hash_ids([text], salt)[0] if text else ""
 
 
 def _ids_document(row: Mapping[str, Any], *, plain: bool) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from remanence.errors import InputError, RunFolderError
 from remanence.experiments import cached_oracle, oracle_seed
 from remanence.experiments.unlearn import Unlearned, unlearn_into, write_unlearned
 from remanence.requests.calibration import FOLDER, Calibration, read_calibration
-from remanence.requests.continuation import begin_continuation, request_lock
+from remanence.requests.continuation import begin_continuation, finish_continuation, request_lock
 from remanence.requests.criterion import monitored_settings
 from remanence.requests.evidence import FILE, read_evidence
 from remanence.requests.evidence_writer import evidence_document, write_evidence
@@ -108,9 +108,11 @@ def forget(
                 audit=audit,
                 not_measured=not_measured(run, request, oracle),
                 ledger=ledger,
-                files={name: file_sha256(out / name) for name in files},
+                out=out,
+                files=files,
                 remaining=find_remaining_artifacts(run, models, request.ids, places, skip=out),
             )
+            finish_continuation(source, out, ledger[-1]["model_after"])
             seal_in_place(out, "training", [*files, *write_evidence(out, evidence)])
     return ForgetResult(open_run(out), evidence)
 

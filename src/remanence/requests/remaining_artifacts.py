@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from remanence.data.columns import read_columns, read_json, read_text
 from remanence.errors import RemanenceError
 from remanence.requests.request import model_hash
-from remanence.storage import SEAL, open_folder
+from remanence.storage import SEAL, UNFINISHED, Folder, open_folder
 from remanence.training import Run, open_run
 from remanence.types import Ids
 
 _IMAGE = b"data:image/"
+_LISTS = (".csv", ".parquet", ".json", ".txt")
+_LARGEST_LIST = 32 << 20
 _MOST = 20_000
 """Maximum number of folders to search."""
 _FILES = {
@@ -43,15 +46,18 @@ class RemainingArtifact:
     Args:
         path: where it is.
         description: what it contains.
-        erasable: whether it belongs to an ancestor of the run, so that `purge` erases it; others are only listed.
+        earlier_model: whether it is the folder of an earlier model of the run, which `purge` can be told to erase.
+        erasable: whether it is in a folder that `purge` was told to erase.
     """
 
     path: Path
     description: str
+    earlier_model: bool = False
     erasable: bool = False
 
     def document(self) -> dict[str, Any]:
-        return {"path": str(self.path), "description": self.description, "purge_erases": self.erasable}
+        erases = self.earlier_model or self.erasable
+        return {"path": str(self.path), "description": self.description, "purge_erases": erases}
 
 
 def find_remaining_artifacts(
@@ -84,9 +90,14 @@ def _in_folder(
 ) -> Iterator[RemainingArtifact]:
     if SEAL in names:
         yield from _in_sealed_folder(folder, run, models, ids)
+    elif UNFINISHED in names:
+        yield RemainingArtifact(folder, "an unfinished run, whose checkpoints may have been trained on them")
+    removed = {str(example) for example in ids.tolist()}
     for path in (folder / name for name in names):
         if path.suffix == ".html" and _contains_images(path):
             yield RemainingArtifact(path, "a page with pictures of examples, which may show them")
+        elif SEAL not in names and _lists_any(path, removed):
+            yield RemainingArtifact(path, "a file that lists some of the ids")
 
 
 def _in_sealed_folder(folder: Path, run: Run, models: set[str], ids: Ids) -> Iterator[RemainingArtifact]:
@@ -102,20 +113,21 @@ def _in_sealed_folder(folder: Path, run: Run, models: set[str], ids: Ids) -> Ite
                 folder, f"an artifact of kind {kind!r}, which may have been computed from them"
             )
     elif model_hash(other) in models:
-        yield from _of_ancestor(other)
+        yield RemainingArtifact(folder, "an earlier model, which was trained on them", earlier_model=True)
     elif _same_data(other, run) and _holds_any(other, ids):
         yield RemainingArtifact(folder, "another model that was trained on them and still holds them")
 
 
-def _of_ancestor(run: Run) -> Iterator[RemainingArtifact]:
-    """Everything in the folder of an ancestor that Remanence wrote."""
-    folder = run.folder
-    for name in [*folder.files(), SEAL]:
-        description = _FILES.get(name, "part of the model before")
-        yield RemainingArtifact(folder.path / name, description, erasable=True)
-    for name, description in _FOLDERS.items():
-        if (folder.path / name).exists():
-            yield RemainingArtifact(folder.path / name, description, erasable=True)
+def artifacts_of_ancestor(folder: Folder) -> list[RemainingArtifact]:
+    """Everything in the folder of an earlier model that Remanence wrote, and the requests beside it."""
+    beside = folder.path.with_name(f"{folder.path.name}-requests")
+    files = {
+        folder.path / name: _FILES.get(name, "part of the model before") for name in [*folder.files(), SEAL]
+    }
+    folders = {folder.path / name: description for name, description in _FOLDERS.items()}
+    folders[beside] = "requests started in the dashboard, with their ids"
+    present = {path: text for path, text in folders.items() if path.is_dir() and not path.is_symlink()}
+    return [RemainingArtifact(path, text, erasable=True) for path, text in (files | present).items()]
 
 
 def _same_data(other: Run, run: Run) -> bool:
@@ -140,6 +152,27 @@ def _walk(look_in: Iterable[Path], skip: Path) -> Iterator[tuple[Path, list[str]
                 name for name in subfolders if name != ".git" and (folder / name).resolve() != skip
             )
             yield folder, subfolders, sorted(names)
+
+
+def _lists_any(path: Path, removed: set[str]) -> bool:
+    """Whether a table, a JSON document or a text file lists one of these ids as an id."""
+    try:
+        if path.suffix not in _LISTS or path.is_symlink() or path.stat().st_size > _LARGEST_LIST:
+            return False
+        return not removed.isdisjoint(_listed(path))
+    except (RemanenceError, OSError):
+        return False
+
+
+def _listed(path: Path) -> set[str]:
+    if path.suffix in (".csv", ".parquet"):
+        columns = read_columns(path).values
+        return {str(value) for name, values in columns.items() if "id" in name.lower() for value in values}
+    if path.suffix == ".json":
+        content = read_json(path)
+        entries = content.get("ids") if isinstance(content, dict) else content
+        return set(map(str, entries)) if isinstance(entries, list) else set()
+    return {line.strip() for line in read_text(path).splitlines()}
 
 
 def _contains_images(path: Path) -> bool:

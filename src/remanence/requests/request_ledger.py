@@ -40,6 +40,8 @@ def write_ledger(
     """Write the ledger and the norms of all removed examples; returns the names of the files."""
     draft.rows(_LEDGER, rows)
     draft.tensors(_REMOVED, {"norms": norms, "steps": steps})
+    for name in _FILES:
+        draft.file(name).chmod(0o600)
     return list(_FILES)
 
 

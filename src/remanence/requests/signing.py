@@ -51,15 +51,34 @@ def digest_holds(document: Mapping[str, Any]) -> bool:
     return bool(document.get("digest") == hashlib.sha256(canonical(document)).hexdigest())
 
 
+def is_signature(value: Any) -> bool:
+    """Whether a value is None or a signature block exactly as `sign` writes it: nothing more, nothing else."""
+    if value is None:
+        return True
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"algorithm", "public_key", "value"}
+        and value["algorithm"] == ALGORITHM
+        and _is_hex(value["public_key"], 32)
+        and _is_hex(value["value"], 64)
+    )
+
+
 def signature_holds(document: Mapping[str, Any]) -> bool:
     """Whether the signature was made with the key that the document names."""
     signature = document["signature"]
+    if signature is None or not is_signature(signature):
+        return False
     try:
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature["public_key"]))
         key.verify(bytes.fromhex(signature["value"]), canonical(document))
-    except (InvalidSignature, ValueError, KeyError, TypeError):
+    except (InvalidSignature, ValueError):
         return False
-    return bool(signature.get("algorithm") == ALGORITHM)
+    return True
+
+
+def _is_hex(value: Any, size: int) -> bool:
+    return isinstance(value, str) and len(value) == 2 * size and not set(value) - set("0123456789abcdef")
 
 
 def fingerprint(public_key: str) -> str:
@@ -109,6 +128,11 @@ def hash_ids(ids: Sequence[int | str], salt: str) -> list[str]:
 
 def file_sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def file_hmac(path: Path, salt: str) -> str:
+    """The keyed hash of a file with ids in it: without the salt, its content cannot be guessed."""
+    return hmac.new(bytes.fromhex(salt), path.read_bytes(), "sha256").hexdigest()
 
 
 def _key_file(path: Path) -> bytes:

@@ -16,8 +16,14 @@ from remanence.errors import RunFolderError
 _PREFIX = ".partial-"
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Replace a file completely or not at all, even if the machine loses power in between."""
+def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Replace a file completely or not at all, even if the machine loses power in between.
+
+    Args:
+        path: the file.
+        content: its new content.
+        private: only the user can read it, whatever the umask.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=_PREFIX, suffix=f"-{path.name}", dir=path.parent)
     try:
@@ -25,7 +31,7 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
+        Path(temporary).chmod(0o600 if private else 0o644)
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -33,14 +39,14 @@ def write_bytes(path: Path, content: bytes) -> None:
     _sync_folder(path.parent)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, private: bool = False) -> None:
     """Replace a text file completely or not at all."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(), private=private)
 
 
-def write_json(path: Path, document: Any) -> None:
+def write_json(path: Path, document: Any, *, private: bool = False) -> None:
     """Replace a JSON file completely or not at all; infinite numbers and NaN are errors."""
-    write_text(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(document, indent=2, allow_nan=False) + "\n", private=private)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,10 @@ from safetensors.numpy import save as save_tensors
 from remanence._version import __version__
 from remanence.errors import RunFolderError
 from remanence.storage import atomic
+from remanence.storage.parsing import parse_json, parse_json_lines, parse_toml
 
 SEAL = "remanence.json"
-FORMAT = 1
+FORMAT = 2
 """Raised whenever the layout changes in a way that older versions cannot read."""
 
 
@@ -76,7 +76,7 @@ class Folder:
 
     def config(self) -> dict[str, Any]:
         """The settings in config.toml."""
-        return tomllib.loads(self._read("config.toml").decode())
+        return parse_toml(self._read("config.toml"), self.path / "config.toml")
 
     def tensors(self, name: str) -> dict[str, NDArray[Any]]:
         """The arrays of NAME.safetensors."""
@@ -87,11 +87,13 @@ class Folder:
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """The rows of NAME.jsonl."""
-        return [json.loads(line) for line in self._read(f"{name}.jsonl").decode().splitlines()]
+        return parse_json_lines(self._read(f"{name}.jsonl"), self.path / f"{name}.jsonl")
 
     def document(self, name: str) -> dict[str, Any]:
         """The content of NAME.json."""
-        content: dict[str, Any] = json.loads(self._read(f"{name}.json"))
+        content = parse_json(self._read(f"{name}.json"), self.path / f"{name}.json")
+        if not isinstance(content, dict):
+            raise RunFolderError(f"{self.path / name}.json is damaged: expected a JSON object.")
         return content
 
     def files(self) -> dict[str, str]:
@@ -116,7 +118,7 @@ class Folder:
             raise RunFolderError(f"{self.path} has no {name}; it holds {', '.join(sorted(self._files))}.")
         try:
             content = (self.path / name).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise RunFolderError(f"{self.path / name} is missing; the folder is damaged.") from None
         if _sha256(content) != self._files[name]["sha256"]:
             raise RunFolderError(f"{self.path / name} is damaged: its checksum is not that of the seal.")
@@ -134,7 +136,7 @@ def seal_in_place(path: Path, kind: str, files: Iterable[str]) -> None:
             name: {"bytes": len(content), "sha256": _sha256(content)} for name, content in contents.items()
         },
     }
-    atomic.write_text(path / SEAL, json.dumps(seal, indent=2) + "\n")
+    atomic.write_text(path / SEAL, _seal_text(seal))
 
 
 @contextlib.contextmanager
@@ -154,21 +156,67 @@ def open_folder(path: str | Path, kind: str | None = None) -> Folder:
         kind: the kind that it must have; any kind by default.
     """
     path = Path(path)
-    try:
-        seal = json.loads((path / SEAL).read_text())
-        actual_kind, file_format, version = seal["remanence"], seal["format"], seal["version"]
-    except (FileNotFoundError, NotADirectoryError):
-        raise RunFolderError(f"{path} is not a folder made by Remanence (it has no {SEAL}).") from None
-    except (ValueError, KeyError, TypeError):
-        raise RunFolderError(f"{path / SEAL} is damaged; the folder cannot be read.") from None
-    if not isinstance(file_format, int) or file_format > FORMAT:
-        raise RunFolderError(
-            f"{path} was made by Remanence {version} in format {file_format}; this is version {__version__}, "
-            f"which reads up to format {FORMAT}. Upgrade Remanence to read it."
-        )
-    if kind is not None and actual_kind != kind:
-        raise RunFolderError(f"{path} holds a {actual_kind}; a {kind} is needed here.")
+    seal = _read_seal(path)
+    if kind is not None and seal["remanence"] != kind:
+        raise RunFolderError(f"{path} holds a {seal['remanence']}; a {kind} is needed here.")
     return Folder(path, seal)
+
+
+def _read_seal(path: Path) -> dict[str, Any]:
+    """The seal of a folder: of a known format, every byte as it was written, naming only files inside the folder."""
+    try:
+        content = (path / SEAL).read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise RunFolderError(f"{path} is not a folder made by Remanence (it has no {SEAL}).") from None
+    seal = parse_json(content, path / SEAL)
+    damaged = RunFolderError(f"{path / SEAL} is damaged; the folder cannot be read.")
+    if not isinstance(seal, dict) or not isinstance(seal.get("format"), int):
+        raise damaged
+    if seal["format"] > FORMAT:
+        raise RunFolderError(
+            f"{path} was made by Remanence {seal.get('version')} in format {seal['format']}; this is version "
+            f"{__version__}, which reads up to format {FORMAT}. Upgrade Remanence to read it."
+        )
+    if seal["format"] < FORMAT:
+        raise RunFolderError(
+            f"{path} was made by Remanence {seal.get('version')} in format {seal['format']}, which this version "
+            f"{__version__} no longer reads. Make it again."
+        )
+    body = {key: value for key, value in seal.items() if key != "digest"}
+    if not _is_seal(body) or content != _seal_text(body).encode():
+        raise damaged
+    return seal
+
+
+def _is_seal(body: Mapping[str, Any]) -> bool:
+    files = body.get("files")
+    return (
+        body.keys() == {"remanence", "format", "version", "files"}
+        and isinstance(body["remanence"], str)
+        and isinstance(body["version"], str)
+        and isinstance(files, dict)
+        and all(_is_inside(name) and _is_entry(entry) for name, entry in files.items())
+    )
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name is a plain relative path that cannot lead out of its folder."""
+    parts = name.split("/")
+    return not any(part in ("", ".", "..") or "\\" in part or "\0" in part for part in parts)
+
+
+def _is_entry(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and entry.keys() == {"bytes", "sha256"}
+        and type(entry["bytes"]) is int
+        and isinstance(entry["sha256"], str)
+    )
+
+
+def _seal_text(body: Mapping[str, Any]) -> str:
+    """The seal as text; its own digest is part of it, so that no byte of it can change unnoticed."""
+    return json.dumps({**body, "digest": _sha256(_json(body).encode())}, indent=2) + "\n"
 
 
 def to_toml(values: Mapping[str, Any]) -> str:

@@ -194,6 +194,7 @@ def _short(path: Path) -> Path:
 
 def _made_of(path: Path) -> list[Path]:
     """Finished runs that requests made of this one, from here or from the command line."""
-    found = [job.out for job in jobs_of(path)]
+    runs = [job.out for job in jobs_of(path)]
     further = continuation(path)
-    return [each.resolve() for each in [*found, *([further] if further else [])] if (each / SEAL).exists()]
+    runs += [further.folder] if further is not None else []
+    return [run.resolve() for run in runs if (run / SEAL).exists()]

@@ -1,0 +1,57 @@
+"""Parse JSON and TOML that may come from anybody: one error for everything that a parser can raise."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from remanence.errors import RunFolderError
+
+
+def parse_json(content: bytes, path: Path) -> Any:
+    """The value of a JSON document. NaN, infinities, repeated keys and text that is not Unicode are refused.
+
+    Args:
+        content: the bytes of the file.
+        path: the file, for the message.
+    """
+    try:
+        value = json.loads(content, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
+        json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate parses, and cannot be written
+    except (ValueError, RecursionError) as error:  # also a number of too many digits
+        raise RunFolderError(f"{path} is damaged: it is not valid JSON ({_first_line(error)}).") from None
+    return value
+
+
+def parse_json_lines(content: bytes, path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON lines file; every row must be an object."""
+    rows = [parse_json(line, path) for line in content.splitlines()]
+    if not all(isinstance(row, dict) for row in rows):
+        raise RunFolderError(f"{path} is damaged: expected one JSON object per line.")
+    return rows
+
+
+def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    try:
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise RunFolderError(f"{path} is damaged: it is not valid TOML ({_first_line(error)}).") from None
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a key appears twice")
+    return table
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return text.splitlines()[0][:120]
