@@ -18,6 +18,7 @@ import remanence
 from remanence.cli.main import run as in_process
 from remanence.data import digits
 from remanence.forgetting import write_forget_sets
+from remanence.stages import Store
 from remanence.storage import open_folder
 from remanence.training import open_run
 from remanence.types import ForgetSet
@@ -223,10 +224,10 @@ def test_more_steps_than_usual_are_taken_when_asked(home: Path, tmp_path: Path) 
     [
         (["--method", "fine_tune"], 2, "Did you mean 'finetune'?"),
         (["--method", "l1_sparse", "--option", "coefficent=1"], 2, "Did you mean 'coefficient'?"),
-        (["--method", "finetune", "--option", "lr"], 2, "must read name=value"),
+        (["--method", "finetune", "--option", "lr"], 2, "must have the form name=value"),
         (["--method", "finetune", "--metrics", "mai"], 2, "Did you mean 'mia'?"),
         (["--method", "finetune", "--metrics", "klom"], 2, "`klom` needs oracles"),
-        (["--method", "finetune", "--steps", "0"], 2, "`steps` must be at least 1"),
+        (["--method", "finetune", "--steps", "0"], 2, "--steps must be at least 1"),
         (["--method", "finetune", "--epochs", "1", "--steps", "99"], 2, "at most those of 1 epochs"),
         (["--method", "retrain", "--steps", "9"], 2, "cannot be given with retrain"),
         (["--method", "finetune", "--tuned", "missing.json"], 2, "missing.json is not a file"),
@@ -293,7 +294,7 @@ def test_an_empty_forget_set_and_no_method(
         str(tmp_path / "out"),
     ]
     assert in_process(nothing) == 2
-    assert "Say how to unlearn" in capsys.readouterr().err
+    assert "Expected --method, or --tuned with a choice of `remanence tune`" in capsys.readouterr().err
 
 
 def test_an_occupied_folder_is_left_alone(
@@ -333,8 +334,8 @@ def test_tuning_is_resumed_after_a_kill_and_its_choice_is_used(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as started:
-        journal, deadline = tmp_path / "noisy" / "journal.log", time.time() + 120
-        while not (journal.exists() and b"outcome" in journal.read_bytes()) and time.time() < deadline:
+        attempts, deadline = Store(tmp_path / "noisy" / "stages"), time.time() + 120
+        while not attempts.artifacts() and time.time() < deadline:
             assert started.poll() is None
             time.sleep(0.02)
         os.kill(started.pid, signal.SIGKILL)
@@ -377,4 +378,4 @@ def test_tuning_is_resumed_after_a_kill_and_its_choice_is_used(
         )
         == 2
     )
-    assert "must read name=lowest:highest" in capsys.readouterr().err
+    assert "must have the form name=lowest:highest" in capsys.readouterr().err
