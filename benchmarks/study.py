@@ -15,11 +15,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from remanence.study.processes import Processes
+from remanence.study.stages import Stage
+
 from remanence.study import Store, compute_stages
 from remanence.study.catalog import load_study
 from remanence.study.graph import Graph
-from remanence.study.processes import Processes
-from remanence.study.stages import Stage
 
 STUDY = "time-to-unlearn"
 

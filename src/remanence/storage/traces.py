@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from remanence.storage.folder import Draft, Folder
 from remanence.types import Mechanism, NormTrace
 
+TRACE_FILES = ("trace.safetensors", "trace.json")
 _OPTIONAL = ("confidence", "error", "moments")
 
 
