@@ -15,10 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from remanence.study.processes import Processes
-from remanence.study.stages import Stage
-
-from remanence.study import Store, compute_stages
+from remanence.stages import Stage, Store, compute_stages
+from remanence.stages.processes import Processes
 from remanence.study.catalog import load_study
 from remanence.study.graph import Graph
 

@@ -18,12 +18,15 @@ from remanence.errors import InputError
 from remanence.stages.stage import Stage
 from remanence.stages.worker import StageOutcome, attempt
 
+_PRELOADED = ("remanence.study.figure_stage", "sklearn.linear_model", "torch._dynamo")
+"""What nearly every worker needs. The first optimizer of a process loads `torch._dynamo`, which takes a second."""
+
 
 class _Worker:
     """One process and the stage it computes."""
 
     def __init__(self, root: Path) -> None:
-        context = process_context("remanence.study", "remanence.audit", "sklearn.linear_model")
+        context = process_context(*_PRELOADED)
         self.pipe, far_end = context.Pipe()
         self.process: BaseProcess = context.Process(
             target=_serve, args=(far_end, root, os.getpid(), dict(os.environ)), daemon=True

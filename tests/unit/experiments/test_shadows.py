@@ -1,31 +1,43 @@
 """Shadow models: who is in them, what they cost, and that they catch what was memorised."""
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from torch import nn
 
 import remanence as rm
-from remanence.audit import METRICS, Context, evaluate
-from remanence.audit.u_lira import likelihood_ratios
+from remanence.audit import METRICS, Context, ShadowTable, evaluate
+from remanence.audit.u_lira import attack_accuracy, likelihood_ratios
 from remanence.data import Examples, Split, digits
+from remanence.experiments import UnlearnSettings, unlearn_run
+from remanence.experiments.shadows import (
+    make_shadow,
+    members,
+    plan_shadows,
+    read_shadows,
+    shadow_stages,
+)
 from remanence.models import mlp
-from remanence.training import Recipe, train_steps
-from remanence.trials.shadows import ShadowSetting, members, plan_shadows, shadow, shadow_table
+from remanence.stages import Store, run_stages
+from remanence.tasks import Task
+from remanence.training import Recipe, RunSettings, open_run, train_run, train_steps
+from remanence.unlearning import Finetune
 
 FULL, TEST = digits()
 RECIPE = Recipe(20, 0.1, 32, weight_decay=0.0)
 
 
-def make(seed: int) -> nn.Module:
-    torch.manual_seed(seed % 2**31)
-    return mlp(64, (64,))
+def task(split: Split, recipe: Recipe = RECIPE) -> Task:
+    return Task(lambda: mlp(64, (64,)), split.train, split.test, recipe)
 
 
-def finetune(model: nn.Module, split: Split, seed: int) -> Iterator[int]:
-    return train_steps(model, split.retain, RECIPE, seed=seed)
+def shadow_table(split: Split, shadows: int) -> ShadowTable:
+    """Shadows that are only trained, one after the other in this process."""
+    rows = [make_shadow(task(split), split, index, seed=0) for index in range(shadows)]
+    return ShadowTable(
+        split.forget.ids, np.stack([inside for inside, _ in rows]), np.stack([signal for _, signal in rows])
+    )
 
 
 def planted() -> Split:
@@ -38,33 +50,28 @@ def planted() -> Split:
 
 
 @pytest.fixture(scope="module")
-def caught() -> tuple[Split, ShadowSetting, object]:
+def caught() -> tuple[Split, ShadowTable]:
     split = planted()
-    setting = ShadowSetting(make, RECIPE, finetune, steps=0)
-    return split, setting, shadow_table(setting, split, 8)
+    return split, shadow_table(split, 8)
 
 
-def test_a_memorised_example_tells_members_from_others(caught: tuple[Split, ShadowSetting, object]) -> None:
+def test_a_memorised_example_tells_members_from_others(caught: tuple[Split, ShadowTable]) -> None:
     """Without unlearning, the attack must find the planted example in a model that has it, and only there."""
-    split, _, table = caught
-    found = {}
+    split, table = caught
+    ratios = {}
     for name, data in (("member", split.train), ("other", split.train.without(split.forget.ids[:1]))):
-        model = make(99)
+        model = task(split).new_model(99)
         for _ in train_steps(model, data, RECIPE, seed=99):
             pass
-        seen = evaluate(model, split, Context(shadows=table))  # type: ignore[arg-type]
-        found[name] = likelihood_ratios(table, seen.forget.margin.numpy())[0]  # type: ignore[arg-type]
+        seen = evaluate(model, split, Context(shadows=table))
+        ratios[name] = likelihood_ratios(table, seen.forget.margin.numpy())[0]
         assert 0 <= METRICS["u_lira"](seen) <= 1
-    assert found["member"] > 3
-    assert found["other"] < -3
+    assert ratios["member"] > 3
+    assert ratios["other"] < -3
 
 
-def test_the_planted_example_alone_is_told_for_certain(caught: tuple[Split, ShadowSetting, object]) -> None:
-    from remanence.audit import ShadowTable
-    from remanence.audit.u_lira import attack_accuracy
-
-    _, _, table = caught
-    assert isinstance(table, ShadowTable)
+def test_the_planted_example_alone_is_told_for_certain(caught: tuple[Split, ShadowTable]) -> None:
+    _, table = caught
     alone = ShadowTable(table.ids[:1], table.member[:, :1], table.signal[:, :1])
     assert attack_accuracy(alone) == 1.0
 
@@ -79,43 +86,87 @@ def test_halves_are_shared_by_pairs_and_repeat() -> None:
 
 
 def test_a_shadow_is_unlearned_as_asked() -> None:
-    split = planted()
-    taken = []
+    split, short = planted(), Recipe(1, 0.1, 32)
+    splits: list[Split] = []
 
-    def watch(model: nn.Module, given: Split, seed: int) -> Iterator[int]:
-        assert set(given.forget.ids) < set(split.forget.ids)
-        assert set(given.retain.ids) == set(split.retain.ids)
-        for step in finetune(model, given, seed):
-            taken.append(step)
-            yield step
+    def unlearn(model: nn.Module, given: Split, seed: int) -> None:
+        splits.append(given)
+        for step in Finetune(short)(model, given, seed=seed):
+            if step >= 4:
+                return
 
-    short = Recipe(1, 0.1, 32)
-    first = shadow(ShadowSetting(make, short, watch, steps=4), split, 0)
-    again = shadow(ShadowSetting(make, short, finetune, steps=4), split, 0)
-    assert taken == [1, 2, 3, 4]
+    first, again = (make_shadow(task(split, short), split, 0, seed=0, unlearn=unlearn) for _ in range(2))
+    assert set(splits[0].forget.ids) < set(split.forget.ids)
+    assert set(splits[0].retain.ids) == set(split.retain.ids)
+    np.testing.assert_array_equal(first[0], np.isin(split.forget.ids, splits[0].forget.ids))
     np.testing.assert_array_equal(first[1], again[1])
+    only_trained = make_shadow(task(split, short), split, 0, seed=0)
+    assert not np.array_equal(first[1], only_trained[1])
+    other_seed = make_shadow(task(split, short), split, 0, seed=1)
+    assert not np.array_equal(only_trained[1], other_seed[1])
+
+
+def test_half_of_one_example_is_nobody() -> None:
+    split = planted()
+    alone = Split(split.train, split.test, rm.ForgetSet("one", split.train.ids[:1]))
+    with pytest.raises(rm.InputError, match="at least two examples"):
+        make_shadow(task(alone), alone, 0, seed=0)
+
+
+def test_shadows_of_a_run_follow_its_unlearning(tmp_path: Path) -> None:
+    """As stages in worker processes: trained as the run was, unlearned for as many steps, by the same method."""
+    settings = RunSettings(
+        "digits", "mlp", Recipe(1, 0.1), record=0, model_options={"hidden": [8]}, without=(int(FULL.ids[-1]),)
+    )
+    train_run(settings, tmp_path / "run")
+    run, forget_set = open_run(tmp_path / "run"), rm.ForgetSet("some", FULL.ids[:6])
+    unlearned = unlearn_run(run, forget_set, UnlearnSettings("finetune", steps=3), tmp_path / "unlearned")
+    stages = shadow_stages(unlearned, forget_set, 4, seed=5)
+    assert [(stage.method, stage.steps, stage.index) for stage in stages] == [
+        ("finetune", 3, index) for index in range(4)
+    ]
+    assert stages[0].removed == (int(FULL.ids[-1]),), "the forget set itself is divided among the shadows"
+    store = Store(tmp_path / "store")
+    run_stages(stages, store, workers=1)
+    table = read_shadows(store, stages)
+    split = unlearned.split(forget_set)
+    assert table.ids.tolist() == forget_set.ids.tolist()
+    for stage, member in zip(stages, table.member, strict=True):
+        np.testing.assert_array_equal(member, members(split, stage.index, seed=5))
+    method, taken = Finetune(Recipe(**unlearned.unlearning["recipe"])), []
+
+    def unlearn(model: nn.Module, given: Split, seed: int) -> None:
+        for step in method(model, given, seed=seed):
+            taken.append(step)
+            if step == 3:
+                return
+
+    _, signal = make_shadow(unlearned.task, split, 0, seed=5, unlearn=unlearn)
+    assert taken == [1, 2, 3]
+    np.testing.assert_array_equal(table.signal[0], signal)
+    only_trained = shadow_stages(run, forget_set, 4, seed=5)
+    assert {stage.steps for stage in only_trained} == {0}
+    assert {stage.key for stage in only_trained}.isdisjoint(stage.key for stage in stages)
 
 
 def test_the_cost_is_known_up_front() -> None:
     split = planted()
-    setting = ShadowSetting(make, RECIPE, finetune, steps=40)
-    plan = plan_shadows(setting, split, shadows=10)
+    plan = plan_shadows(task(split), split, 40, shadows=10)
     assert (plan.shadows, plan.training_steps, plan.unlearning_steps) == (10, 200, 40)
     assert plan.steps == 2400
-    assert (
-        "10 shadow models of 200 training and 40 unlearning steps each, 2,400 steps in all" in plan.sentence()
-    )
-    bought = plan_shadows(setting, split, budget=1e4)
+    sentence = "10 shadow models of 200 training and 40 unlearning steps each, 2,400 steps in total"
+    assert sentence in plan.sentence()
+    bought = plan_shadows(task(split), split, 40, budget=1e4)
     assert bought.shadows % 2 == 0
     assert bought.shadows > 10
     assert bought.seconds <= 1e4 * 1.001
 
 
 def test_a_budget_that_buys_nothing_says_what_would() -> None:
-    setting = ShadowSetting(make, RECIPE, finetune, steps=40)
+    split = planted()
     with pytest.raises(rm.InputError, match=r"6 or more; got 0 \(6 of them take about \d+ seconds"):
-        plan_shadows(setting, planted(), budget=1e-9)
+        plan_shadows(task(split), split, 40, budget=1e-9)
     with pytest.raises(rm.InputError, match="even number"):
-        plan_shadows(setting, planted(), shadows=7)
+        plan_shadows(task(split), split, 40, shadows=7)
     with pytest.raises(rm.InputError, match="either the number"):
-        plan_shadows(setting, planted())
+        plan_shadows(task(split), split, 40)

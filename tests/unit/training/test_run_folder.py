@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,12 @@ import torch
 
 from remanence.data import digits
 from remanence.errors import DataError, InputError, RunFolderError
-from remanence.experiments.oracles import oracle_settings
+from remanence.experiments import oracle_settings
 from remanence.forgetting import read_forget_set_for, write_forget_sets
+from remanence.stages import plain
 from remanence.storage import create
-from remanence.tasks.poison import draw_poison
-from remanence.training import Recipe, open_run
+from remanence.tasks import draw_poison
+from remanence.training import Recipe, RunReference, open_run
 from remanence.training.train_run import RunSettings, train_run
 from remanence.types import ForgetSet
 
@@ -87,12 +89,12 @@ def test_a_forget_set_may_come_from_the_data_or_from_what_the_run_saw(tmp_path: 
         read_forget_set_for(file, run)
 
 
-def test_wrong_wishes_are_refused(tmp_path: Path) -> None:
+def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="both"):
         RunSettings("digits", "mlp", QUICK, without=(1,), poison=(1,))
     with pytest.raises(DataError, match="not in"):
         trained(tmp_path / "u", without=(999_999,))
-    trained(tmp_path / "u")  # the refused wish does not stand in the way
+    trained(tmp_path / "u")  # what was refused does not block the folder
     with pytest.raises(DataError, match="`without` leaves out all 1297"):
         trained(tmp_path / "n", without=tuple(digits()[0].ids.tolist()))
 
@@ -109,3 +111,29 @@ def test_a_run_gives_its_trace_or_says_that_there_is_none(tmp_path: Path) -> Non
     assert len(open_run(tmp_path / "recorded").trace().ids) == 1297
     with pytest.raises(RunFolderError, match=r"Expected a trace in .*; it has none"):
         open_run(trained(tmp_path / "bare")).trace()
+
+
+def test_a_run_is_found_by_its_content_wherever_it_lies(tmp_path: Path) -> None:
+    run = open_run(trained(tmp_path / "run"))
+    reference = run.reference
+    assert plain(reference) == {"digest": run.folder.digest()}, "the path is not part of a key"
+    opened = reference.open()
+    assert opened.folder.digest() == run.folder.digest()
+    assert reference.open() is opened, "opened once per process"
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    copied = RunReference(reference.digest, str(tmp_path / "copy")).open()
+    assert copied.folder.path == tmp_path / "copy"
+
+
+def test_a_run_that_changed_since_the_work_was_planned_is_refused(tmp_path: Path) -> None:
+    reference = open_run(trained(tmp_path / "run")).reference
+    reference.open()
+    shutil.rmtree(tmp_path / "run")
+    trained(tmp_path / "run", seed=1)
+    with pytest.raises(RunFolderError, match=r"Expected .*run as it was when the work was planned; it has changed"):
+        reference.open()
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RunFolderError, match="not a folder made by Remanence"):
+        reference.open()
+    trained(tmp_path / "run")
+    assert reference.open().settings.seed == 0, "the same content again"

@@ -11,14 +11,16 @@ import remanence as rm
 from remanence.data import Examples, digits
 from remanence.models import small_conv
 from remanence.storage import open_folder
-from remanence.tasks.randomness import generator
+from remanence.tasks import generator
 from remanence.training import (
     RECIPES,
     Checkpoints,
     Recipe,
     Recorder,
+    Recording,
     Training,
     placed_steps,
+    train_and_record,
     train_steps,
 )
 
@@ -347,3 +349,59 @@ def test_a_recorder_of_some_ids_records_those() -> None:
     for _ in range(6):
         recorder.step()
     assert recorder.finish().ids.tolist() == data.ids[5:9].tolist()
+
+
+def test_a_recording_says_what_is_recorded() -> None:
+    """`train_and_record` is the loop and the recorder of this file, put together."""
+    data, by_hand, recorded = few(), model(), model()
+    recorder = Recorder(
+        by_hand,
+        data,
+        total_steps=6,
+        checkpoints=3,
+        placement="even",
+        mechanism=RECIPE.mechanism(48, assumed_sigma=0.3, model=by_hand),
+    )
+    for _ in train_steps(by_hand, data, RECIPE, seed=1):
+        recorder.step()
+    training, steps = Training(recorded, data, RECIPE, seed=1), []
+    kept = train_and_record(training, Recording(3, "even", sigma=0.3), after_step=steps.append)
+    assert kept is not None
+    one, other = recorder.trace(), kept.trace()
+    assert steps == list(range(1, 7))
+    assert one.steps.tolist() == other.steps.tolist() == [0, 2, 4, 6]
+    assert np.array_equal(one.norms, other.norms)
+    assert one.mechanism == other.mechanism
+    assert (other.mechanism.sigma, other.mechanism.assumed) == (0.3, True)
+    assert torch.equal(weights(by_hand), weights(recorded))
+
+
+def test_nothing_is_recorded_unasked() -> None:
+    training = Training(model(), few(), RECIPE, seed=1)
+    assert train_and_record(training) is None
+    assert training.step == 6
+
+
+def test_a_recording_goes_on_with_a_restored_run(tmp_path: Path) -> None:
+    recording = Recording(3, "even", out=tmp_path)
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+
+    class Stop(Exception):
+        pass
+
+    training = Training(model(), few(), RECIPE, seed=1)
+
+    def stop(step: int) -> None:
+        if step == 4:
+            checkpoints.save(training, [])
+            raise Stop
+
+    with pytest.raises(Stop):
+        train_and_record(training, recording, after_step=stop)
+    resumed = Training(model(), few(), RECIPE, seed=1)
+    checkpoints.restore(resumed)
+    kept = train_and_record(resumed, recording)
+    whole = train_and_record(Training(model(), few(), RECIPE, seed=1), Recording(3, "even"))
+    assert kept is not None
+    assert whole is not None
+    assert np.array_equal(kept.trace().norms, whole.trace().norms)
