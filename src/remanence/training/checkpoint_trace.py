@@ -6,7 +6,6 @@ import pickle
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from remanence.data import Examples, load_dataset
+from remanence.data import load_dataset
 from remanence.errors import RunFolderError
 from remanence.models import build_model
 from remanence.storage import create, open_folder, write_trace
@@ -24,10 +23,6 @@ from remanence.training.example_statistics import example_statistics, trace_from
 from remanence.training.ranks import ALONE, Ranks
 from remanence.training.train_run import ASSUMED_SIGMA
 from remanence.types import Mechanism, NormTrace, Sampling
-
-StateDict = Mapping[str, Tensor]
-Saved = dict[int, Callable[[], StateDict]]
-"""For each step, a function that reads its weights."""
 
 
 @dataclass(frozen=True)
@@ -74,18 +69,16 @@ def trace_run(
         ranks: the processes that share the work.
         progress: called with the checkpoints done and their total number.
     """
-    saved = saved_checkpoints(checkpoints)
+    saved = _saved_checkpoints(checkpoints)
     train, _ = load_dataset(settings.data, settings.data_dir)
     model = build_model(settings.model, train, **settings.model_options)
-    trace = trace_checkpoints(
-        model,
-        train,
-        saved,
-        mechanism=_mechanism(settings, len(train), model, last_step=max(saved)),
-        provenance={"data": train.digest()},
-        ranks=ranks,
-        progress=progress,
-    )
+    rows = []
+    for done, (step, path) in enumerate(saved.items(), start=1):
+        _load(model, path, step)
+        rows.append(example_statistics(model, train, ranks=ranks))
+        progress(done, len(saved))
+    mechanism = _mechanism(settings, len(train), model, last_step=max(saved))
+    trace = trace_from_rows(train.ids, list(saved), rows, mechanism, {"data": train.digest()})
     if ranks.first:
         with create(out, "training") as draft:
             write_trace(draft, trace)
@@ -105,7 +98,7 @@ def _mechanism(settings: TraceSettings, n: int, model: nn.Module, *, last_step: 
     return replace(mechanism, steps=settings.total_steps or max(last_step, 1))
 
 
-def saved_checkpoints(folder: Path) -> Saved:
+def _saved_checkpoints(folder: Path) -> dict[int, Path]:
     """Find the checkpoints of a run, or state dicts in any folder whose file names end in their step.
 
     `model-00120.pt` is the model after 120 optimizer steps. Reads `.safetensors`, `.pt` and `.pth` files; of the latter
@@ -114,12 +107,12 @@ def saved_checkpoints(folder: Path) -> Saved:
     if not folder.is_dir():
         raise RunFolderError(f"{folder} must be a folder of checkpoints; it does not exist.")
     inside = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
-    saved: Saved = {}
+    saved: dict[int, Path] = {}
     for path in sorted(inside.iterdir()):
         if path.is_dir() or path.suffix in (".safetensors", ".pt", ".pth"):
             numbers = re.findall(r"\d+", path.stem)
             if numbers and not path.name.startswith("."):
-                saved[int(numbers[-1])] = partial(_read_weights, path)
+                saved[int(numbers[-1])] = path
     if not saved:
         raise RunFolderError(
             f"{folder} holds no checkpoints: files *.safetensors or *.pt whose names end in their step. "
@@ -128,32 +121,15 @@ def saved_checkpoints(folder: Path) -> Saved:
     return dict(sorted(saved.items()))
 
 
-def trace_checkpoints(
-    model: nn.Module,
-    examples: Examples,
-    saved: Saved,
-    *,
-    mechanism: Mechanism,
-    provenance: Mapping[str, str] | None = None,
-    ranks: Ranks = ALONE,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> NormTrace:
-    """The trace that a Recorder would have made at these checkpoints."""
-    rows = []
-    for done, (step, read) in enumerate(saved.items(), start=1):
-        try:
-            model.load_state_dict(dict(read()))
-        except RuntimeError as error:
-            reason = str(error).splitlines()[-1].strip()
-            raise RunFolderError(
-                f"The checkpoint of step {step} belongs to another model: {reason}"
-            ) from error
-        rows.append(example_statistics(model, examples, ranks=ranks))
-        progress(done, len(saved))
-    return trace_from_rows(examples.ids, list(saved), rows, mechanism, provenance or {})
+def _load(model: nn.Module, path: Path, step: int) -> None:
+    try:
+        model.load_state_dict(_read_weights(path))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise RunFolderError(f"The checkpoint of step {step} belongs to another model: {reason}") from error
 
 
-def _read_weights(path: Path) -> StateDict:
+def _read_weights(path: Path) -> dict[str, Tensor]:
     try:
         if path.is_dir():
             arrays = open_folder(path, "checkpoint").tensors("weights")

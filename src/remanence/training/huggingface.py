@@ -50,7 +50,6 @@ class RecorderCallback(TrainerCallback):
         self.trace: NormTrace | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: nn.Module, **_: Any) -> None:
-        """Start recording before the first step."""
         self._recorder = Recorder(
             Logits(model, self._argument),
             self._examples,
@@ -60,11 +59,9 @@ class RecorderCallback(TrainerCallback):
         )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Count an optimizer step and record if it is a checkpoint."""
         if self._recorder is not None:
             self._recorder.step()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Finish the trace."""
         if self._recorder is not None:
             self.trace = self._recorder.finish()

@@ -41,7 +41,6 @@ class RecorderCallback(pl.Callback):
         self.trace: NormTrace | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start recording before the first step."""
         total = int(trainer.estimated_stepping_batches)
         if total < 1:
             raise InputError(
@@ -59,6 +58,5 @@ class RecorderCallback(pl.Callback):
             self._recorder.step()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Finish the trace."""
         if self._recorder is not None:
             self.trace = self._recorder.finish()

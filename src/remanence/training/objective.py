@@ -22,7 +22,6 @@ BatchLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def cross_entropy(outputs: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy of each example."""
     return nn.functional.cross_entropy(outputs, labels, reduction="none")
 
 

@@ -39,7 +39,6 @@ _TYPE_NAMES = {float: "a number", int: "a whole number", bool: "True or False"}
 
 
 def method_named(name: str) -> type[Method]:
-    """The unlearning method with this name."""
     if name not in METHODS:
         raise UnknownNameError("unlearning method", name, METHODS)
     return METHODS[name]
