@@ -75,7 +75,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-SMALL: dict[str, Any] = {"method": "l1_sparse", "options": {"epochs": 1}, "trials": 3, "oracles": 1, "sample": 100}
+SMALL: dict[str, Any] = {
+    "method": "l1_sparse",
+    "options": {"epochs": 1},
+    "trials": 3,
+    "oracles": 1,
+    "sample": 100,
+}
 
 
 def small(**changes: Any) -> TuneSettings:
@@ -180,7 +186,10 @@ def test_a_tuning_resumed_with_another_number_of_workers_asks_for_as_many_at_a_t
     assert "batch = 2" in config
     assert "workers" not in config
     # finished: it may be looked at with any number
-    assert tune(open_run(run), small(trials=4, workers=3), tmp_path / "noisy", resume=True).tried == resumed.tried
+    assert (
+        tune(open_run(run), small(trials=4, workers=3), tmp_path / "noisy", resume=True).tried
+        == resumed.tried
+    )
 
 
 def test_an_unfinished_tuning_is_not_begun_anew_unasked(run: Path, tmp_path: Path) -> None:

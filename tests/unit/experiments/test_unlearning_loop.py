@@ -118,9 +118,7 @@ def test_an_interrupted_run_continues_to_the_same_measurements(tmp_path: Path) -
             raise Stop
 
     with pytest.raises(Stop):
-        unlearn(
-            model, at=range(7), checkpoints=Checkpoints(tmp_path), checkpoint_every=2, progress=stop
-        )
+        unlearn(model, at=range(7), checkpoints=Checkpoints(tmp_path), checkpoint_every=2, progress=stop)
     steps: list[int] = []
     resumed = unlearn(
         model,

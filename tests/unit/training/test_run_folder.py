@@ -130,7 +130,9 @@ def test_a_run_that_changed_since_the_work_was_planned_is_refused(tmp_path: Path
     reference.open()
     shutil.rmtree(tmp_path / "run")
     trained(tmp_path / "run", seed=1)
-    with pytest.raises(RunFolderError, match=r"Expected .*run as it was when the work was planned; it has changed"):
+    with pytest.raises(
+        RunFolderError, match=r"Expected .*run as it was when the work was planned; it has changed"
+    ):
         reference.open()
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(RunFolderError, match="not a folder made by Remanence"):
