@@ -21,7 +21,7 @@ from scipy.stats import spearmanr
 from remanence.scores import privacy_loss
 from remanence.storage import open_folder, read_trace
 from remanence.training import Recipe, placed_steps
-from remanence.training.adaptive import adaptive_rows
+from remanence.training.placement import is_due, probe_positions
 from remanence.training.train_run import RunSettings, train_run
 from remanence.types import NormTrace
 
@@ -37,6 +37,17 @@ def thinned(trace: NormTrace, rows: NDArray[np.int64]) -> NormTrace:
 
 def nearest_rows(trace: NormTrace, steps: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.abs(trace.steps[None, :] - steps[:, None]).argmin(axis=1)
+
+
+def adaptive_rows(trace: NormTrace, tolerance: float) -> NDArray[np.int64]:
+    """Rows of a densely recorded trace that the adaptive placement would have recorded; always the first and last."""
+    assert trace.error is not None  # recorded by `train_run`
+    errors = trace.error[:, probe_positions(len(trace.ids))]
+    rows, steps = [0], trace.steps.tolist()
+    for row in range(1, len(steps)):
+        if is_due(steps[row], steps[rows[-1]], errors[row], errors[rows[-1]], tolerance):
+            rows.append(row)
+    return np.unique([*rows, len(steps) - 1])
 
 
 def agreement(trace: NormTrace, rows: NDArray[np.int64], rule: str) -> float:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from remanence.theory.privacy_loss import privacy_losses as privacy_losses
     from remanence.theory.privacy_loss import worst_case_loss as worst_case_loss
     from remanence.theory.sampled_gaussian import log_moment as log_moment
-    from remanence.training.inflight import InflightRecorder as InflightRecorder
+    from remanence.training.inflight_recorder import InflightRecorder as InflightRecorder
     from remanence.training.recorder import Recorder as Recorder
     from remanence.training.run_folder import Run as Run
     from remanence.training.run_folder import open_run as open_run
@@ -114,7 +114,7 @@ _HOME = {
         "example_gradients_gram",
         "norms_in_flight",
     ),
-    "remanence.training.inflight": ("InflightRecorder",),
+    "remanence.training.inflight_recorder": ("InflightRecorder",),
     "remanence.training.run_folder": ("Run", "open_run"),
     "remanence.tasks.recipe": ("Recipe",),
     "remanence.training.recorder": ("Recorder",),

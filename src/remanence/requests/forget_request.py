@@ -35,8 +35,8 @@ from remanence.requests.request_ledger import (
 )
 from remanence.requests.signing import file_sha256
 from remanence.storage import SEAL, Draft, seal_in_place, write_trace
+from remanence.storage.traces import TRACE_FILES
 from remanence.training import Run, open_run
-from remanence.training.recorder import TRACE_FILES
 from remanence.training.train_run import Progress
 from remanence.types import Ids, NormTrace
 

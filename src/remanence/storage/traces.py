@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from remanence.storage.folder import Draft, Folder
 from remanence.types import Mechanism, NormTrace
 
+TRACE_FILES = ("trace.safetensors", "trace.json")
 _OPTIONAL = ("confidence", "error", "moments")
 
 
 def write_trace(draft: Draft, trace: NormTrace) -> None:
-    """Write a trace into a folder."""
     arrays: dict[str, NDArray[Any]] = {"steps": trace.steps, "norms": trace.norms}
     arrays |= {name: values for name in _OPTIONAL if (values := getattr(trace, name)) is not None}
     text_ids = trace.ids.dtype.kind == "U"
@@ -27,7 +27,6 @@ def write_trace(draft: Draft, trace: NormTrace) -> None:
 
 
 def read_trace(folder: Folder) -> NormTrace:
-    """Read the trace of a folder."""
     arrays, document = folder.tensors("trace"), folder.document("trace")
     return NormTrace(
         ids=arrays["ids"] if "ids" in arrays else np.asarray(document["ids"], dtype=np.str_),

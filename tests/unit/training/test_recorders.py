@@ -108,9 +108,9 @@ def test_in_flight_refuses_batch_norm_and_a_missed_example() -> None:
     with pytest.raises(rm.InputError, match="BatchNorm"):
         in_flight(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 10)))
     recorder = in_flight(model())
-    with pytest.raises(rm.DataError, match="40 were not, the first being id 100"):
+    with pytest.raises(rm.DataError, match="40 were not, the first is id 100"):
         recorder.epoch()
-    with pytest.raises(rm.InputError, match="must make 2 epochs"):
+    with pytest.raises(rm.InputError, match="must take 2 epochs"):
         recorder.finish()
 
 

@@ -164,7 +164,7 @@ def test_milestones_drop_the_learning_rate_at_their_epochs() -> None:
     paper = RECIPES["paper"]
     rates = [paper.learning_rate_at(epoch * 10, 10) for epoch in (0, 79, 80, 119, 120, 149)]
     assert rates == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
-    with pytest.raises(rm.InputError, match="`milestones` go with"):
+    with pytest.raises(rm.InputError, match="`milestones` must be given with"):
         Recipe(epochs=1, learning_rate=0.1, milestones=(3,))
 
 
@@ -204,7 +204,7 @@ def test_poisson_batches_have_the_right_law_and_a_fixed_denominator() -> None:
     sizes, hits = [], np.zeros(len(data))
     for step in range(1600):
         [term] = training.objective.terms(step)
-        batch = term.stream.rows(term.number).numpy()
+        batch = term.stream.rows(term.index).numpy()
         sizes.append(len(batch))
         hits[batch] += 1
     assert np.mean(sizes) == pytest.approx(12, abs=0.3)
@@ -322,7 +322,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     checkpoints, data = Checkpoints(tmp_path), few()
     checkpoints.save(Training(model(), data, RECIPE, seed=0), [])
     relabelled = Examples(data.ids, data.inputs, (data.labels + 1) % 10, data.class_names)
-    with pytest.raises(rm.DataError, match="was trained on others"):
+    with pytest.raises(rm.DataError, match="was trained on other data"):
         checkpoints.restore(Training(model(), relabelled, RECIPE, seed=0))
 
 
