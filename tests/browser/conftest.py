@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remanence.study.store import Store
 
 import remanence as rm
 from remanence.certify import certify, load_problem
 from remanence.requests import CalibrationSettings, calibrate
+from remanence.stages import Store
 from remanence.study.catalog import load_study
 from remanence.study.running import plan, run_planned
 from remanence.training import RunSettings, train_run

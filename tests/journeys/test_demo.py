@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from remanence.cli.main import run as command
-from remanence.study import Store
+from remanence.stages import Store
 
 COMMAND = [sys.executable, "-m", "remanence", "demo"]
 
@@ -53,10 +53,21 @@ def test_results_have_the_promised_shape(finished: Path) -> None:
     assert len(set(losses)) == 5
     for band in results["bands"]:
         for metric in ("mia", "ua"):
-            found = band["epochs_to_unlearn"][metric]
-            assert {"mean", "sd", "reached", "seeds"} <= set(found)
-            assert 0 <= found["reached"] <= found["seeds"] == 1
-        assert len(band["curves"]["mia"][0]) == results["settings"]["unlearning_epochs"] + 1
+            times = band["epochs_to_unlearn"][metric]
+            assert {"mean", "sd", "reached", "seeds", "interval", "by_seed", "limit"} <= set(times)
+            assert 0 <= times["reached"] <= times["seeds"] == len(times["by_seed"]) == 1
+            assert set(times["by_seed"][0]) == {"epochs", "reached"}
+            assert times["interval"] is None, "one seed has none"
+        assert len(band["curves"]["mia"][0]) == results["settings"]["unlearn"]["epochs"] + 1
+    assert [band["name"] for band in results["bands"]] == [
+        "easiest",
+        "lower quartile",
+        "median",
+        "upper quartile",
+        "hardest",
+    ]
+    assert set(results["tuning"]) == {"finetune"}
+    assert results["preset"] == "smoke"
     assert {"mia", "ua"} == set(results["spearman"])
     assert results["status"] == "heuristic"
     assert results["reasons"]
@@ -91,13 +102,12 @@ def test_the_page_stands_alone(finished: Path) -> None:
     assert page.images == 32
     assert "url(http" not in text
     assert "@import" not in text
-    assert text.count("<svg") == 4
+    assert text.count("<svg") == 3
     assert "heuristic" in text
     assert sorted(path.name for path in (finished / "figures").iterdir()) == [
-        "mia.png",
+        "curves.png",
         "proxies.png",
-        "time.png",
-        "ua.png",
+        "times.png",
     ]
 
 
@@ -138,6 +148,15 @@ def test_a_killed_demo_goes_on_to_the_same_results(
     assert found["bands"] == expected["bands"]
 
 
+def test_it_runs_again_beside_its_own_folder(finished: Path, tmp_path: Path) -> None:
+    """With the default `--out demo`, a folder named as the study lies where the command is given."""
+    shutil.copytree(finished, tmp_path / "demo")
+    again = run("--quick", "--workers", "1", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "Found all" in again.stderr
+    assert "easiest" in again.stdout
+
+
 def test_interrupt_leaves_nothing_half_written(tmp_path: Path, wait_until: Callable[..., None]) -> None:
     out = tmp_path / "out"
     with subprocess.Popen(
@@ -156,9 +175,9 @@ def test_interrupt_leaves_nothing_half_written(tmp_path: Path, wait_until: Calla
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--seeds", "0"], "`seeds` must be at least 1"),
+        (["--seeds", "0"], "--seeds must be at least 1; got 0."),
         (["--seeds", "x"], "unable to convert"),
-        (["--workers", "0"], "`workers` must be at least 1"),
+        (["--workers", "0"], "--workers must be at least 1; got 0."),
         (["--sed", "3"], "Did you mean --seeds?"),
         (["--out", "/proc/nowhere"], "/proc/nowhere cannot be used"),
         (["--out", __file__], "is a file"),
@@ -168,10 +187,10 @@ def test_wrong_input_is_one_sentence_and_exit_2(
     arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(["demo", *arguments]) == 2
-    found = capsys.readouterr()
-    assert sentence in found.err
-    assert found.err.count("\n") == 1
-    assert found.out == ""
+    printed = capsys.readouterr()
+    assert sentence in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
 
 
 def test_a_process_with_wrong_input_ends_with_2() -> None:

@@ -18,11 +18,10 @@ import pytest
 from rich.console import Console
 
 from remanence.cli import console, main
-from remanence.storage import create
-from remanence.study import Stage, StageKind, Store
+from remanence.stages import Read, Stage, Store, in_order
+from remanence.storage import Draft, create
 from remanence.study.catalog import load_study
 from remanence.study.running import plan
-from remanence.study.stages import in_order
 
 TINY = [
     "seeds=1",
@@ -37,7 +36,18 @@ TINY = [
     'audit.metrics=["ua", "mia"]',
     "forget.sizes=[0.05]",
 ]
-STUDY = ["time-to-unlearn", "--preset", "smoke", *(part for each in TINY for part in ("--set", each))]
+STUDY = ["time-to-unlearn", "--preset", "smoke", *(part for change in TINY for part in ("--set", change))]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OldTrain(Stage):
+    """What a training run was called before its meaning changed."""
+
+    kind = "train"
+    version = 0
+
+    def compute(self, draft: Draft, read: Read) -> None:
+        draft.document("value", {})
 
 
 @dataclass(frozen=True)
@@ -90,11 +100,11 @@ def test_a_second_run_computes_nothing(store: Path) -> None:
 def test_what_older_code_left_is_told_and_not_used(store: Path, tmp_path: Path) -> None:
     root = tmp_path / "store"
     shutil.copytree(store, root)
-    Store(root).compute(Stage(StageKind("train", 0, lambda draft, params, inputs: None), {}))
+    Store(root).compute(OldTrain())
     done = run("run", *STUDY, "--store", root, "--json")
     assert counts(done) == (0, len(stages()), 0)
     assert "1 artifact in the store is of older code and not used" in done.stderr
-    assert run("clean", "--store", root).stdout.endswith("1 pieces removed\n")
+    assert run("clean", "--store", root).stdout.endswith("1 artifacts and logs removed\n")
 
 
 def test_a_deleted_artifact_and_what_depends_on_it_only_are_computed_again(
@@ -104,7 +114,7 @@ def test_a_deleted_artifact_and_what_depends_on_it_only_are_computed_again(
     shutil.copytree(store, root)
     goal = plan(load_study("time-to-unlearn", "smoke", TINY)).goal
     everything = in_order([goal])
-    gone = next(stage for stage in everything if stage.kind.name == "tune")
+    gone = next(stage for stage in everything if stage.kind == "tune")
     shutil.rmtree(Store(root).path(gone))
     stale = {gone.key}
     for stage in everything:
@@ -168,7 +178,7 @@ def test_a_dry_run_tells_the_cost_and_touches_nothing(tmp_path: Path) -> None:
 def test_list_names_them_all() -> None:
     listed = json.loads(run("list", "--json").stdout)["studies"]
     assert {"time-to-unlearn", "proxies", "hardest", "group-loss", "curves", "l1-sparse", "svhn"} <= {
-        each["name"] for each in listed
+        study["name"] for study in listed
     }
 
 
@@ -188,9 +198,9 @@ def test_clean_with_a_change_keeps_what_the_study_needs_without(tmp_path: Path) 
     """Artifacts are made up: whether they go is a matter of their names."""
     store, change = Store(tmp_path / "store"), "audit.tolerance=0.1"
     store.claim()
-    forms = [in_order([plan(load_study("l1-sparse", "smoke", each)).goal]) for each in ([], [change])]
+    forms = [in_order([plan(load_study("l1-sparse", "smoke", changes)).goal]) for changes in ([], [change])]
     for stage in {stage.key: stage for form in forms for stage in form}.values():
-        with create(store.path(stage), stage.kind.name) as draft:
+        with create(store.path(stage), stage.kind) as draft:
             draft.document("value", {})
     own = {stage.key for stage in forms[1]} - {stage.key for stage in forms[0]}
     done = run("clean", "l1-sparse", "--preset", "smoke", "--set", change, "--store", store.root)
@@ -227,16 +237,19 @@ def test_a_failure_in_one_study_leaves_the_pages_of_the_others(store: Path, tmp_
     [
         (["run", "time-to-unlern"], "Did you mean 'time-to-unlearn'?"),
         (["run", "proxies", "--preset", "smok"], "Did you mean 'smoke'?"),
-        (["run", "proxies", "--preset", "smoke", "--workers", "0"], "`workers` must be at least 1"),
+        (["run", "proxies", "--preset", "smoke", "--workers", "0"], "--workers must be at least 1; got 0."),
         (
             ["run", "proxies", "--preset", "smoke", "--workers", "0", "--dry-run"],
-            "`workers` must be at least 1",
+            "--workers must be at least 1; got 0.",
         ),
-        (["run", "proxies", "--preset", "smoke", "--address", "head:6379"], "use --executor ray"),
+        (
+            ["run", "proxies", "--preset", "smoke", "--address", "head:6379"],
+            "--address needs the executor `ray`; got the executor `process`",
+        ),
         (["run", "proxies", "--preset", "smoke", "--store", __file__], "is a file"),
         (["run", "proxies", "--data-dir", "/nowhere"], "it is in neither"),
         (["show", "proxies", "--preset", "smoke", "--store", "/nowhere"], "has not been computed"),
-        (["export", "proxies"], "Say where to write"),
+        (["export", "proxies"], "Expected at least one of --out, --tensorboard and --mlflow; got none."),
     ],
 )
 def test_wrong_input_is_one_sentence_and_exit_2(arguments: list[str], sentence: str) -> None:

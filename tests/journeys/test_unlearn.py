@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,9 @@ import pytest
 import remanence
 from remanence.cli.main import run as in_process
 from remanence.data import digits
+from remanence.experiments import tuning as tuning_room
 from remanence.forgetting import write_forget_sets
-from remanence.stages import Store
+from remanence.stages import Store, Tally
 from remanence.storage import open_folder
 from remanence.training import open_run
 from remanence.types import ForgetSet
@@ -224,10 +226,10 @@ def test_more_steps_than_usual_are_taken_when_asked(home: Path, tmp_path: Path) 
     [
         (["--method", "fine_tune"], 2, "Did you mean 'finetune'?"),
         (["--method", "l1_sparse", "--option", "coefficent=1"], 2, "Did you mean 'coefficient'?"),
-        (["--method", "finetune", "--option", "lr"], 2, "must have the form name=value"),
+        (["--method", "finetune", "--option", "lr"], 2, "must have the form name=value; got 'lr'"),
         (["--method", "finetune", "--metrics", "mai"], 2, "Did you mean 'mia'?"),
         (["--method", "finetune", "--metrics", "klom"], 2, "`klom` needs oracles"),
-        (["--method", "finetune", "--steps", "0"], 2, "--steps must be at least 1"),
+        (["--method", "finetune", "--steps", "0"], 2, "--steps must be at least 1; got 0."),
         (["--method", "finetune", "--epochs", "1", "--steps", "99"], 2, "at most those of 1 epochs"),
         (["--method", "retrain", "--steps", "9"], 2, "cannot be given with retrain"),
         (["--method", "finetune", "--tuned", "missing.json"], 2, "missing.json is not a file"),
@@ -274,7 +276,7 @@ def test_gus_is_followed_where_there_is_poison(
     assert [row["metric"] for row in rows] == ["gus"] * len(rows)
     assert len(rows) >= 2
     assert unlearn(home, tmp_path / "no", *asked, forget="others") == 2
-    assert "needs a run whose forget set was poisoned" in capsys.readouterr().err
+    assert "needs a run that was trained with its forget set as `poison`" in capsys.readouterr().err
     assert not (tmp_path / "no").exists()
 
 
@@ -294,7 +296,10 @@ def test_an_empty_forget_set_and_no_method(
         str(tmp_path / "out"),
     ]
     assert in_process(nothing) == 2
-    assert "Expected --method, or --tuned with a choice of `remanence tune`" in capsys.readouterr().err
+    assert (
+        "Expected --method, or --tuned with a choice of `remanence tune`; got neither."
+        in capsys.readouterr().err
+    )
 
 
 def test_an_occupied_folder_is_left_alone(
@@ -313,7 +318,11 @@ def test_an_occupied_folder_is_left_alone(
 
 
 def test_tuning_is_resumed_after_a_kill_and_its_choice_is_used(
-    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    home: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    wait_until: Callable[..., None],
 ) -> None:
     tuning = [
         "tune",
@@ -334,16 +343,32 @@ def test_tuning_is_resumed_after_a_kill_and_its_choice_is_used(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as started:
-        attempts, deadline = Store(tmp_path / "noisy" / "stages"), time.time() + 120
-        while not attempts.artifacts() and time.time() < deadline:
-            assert started.poll() is None
-            time.sleep(0.02)
+        attempts = Store(tmp_path / "noisy" / "stages")
+        wait_until(attempts.artifacts, started)
         os.kill(started.pid, signal.SIGKILL)
     assert not (tmp_path / "noisy" / "choice.json").exists()
+    finished = len(attempts.artifacts())
+    assert 1 <= finished < 4, "the kill must meet unfinished work"
+    computed: list[int] = []
+    run_stages = tuning_room.run_stages
+
+    def counted(*arguments: Any, **options: Any) -> Tally:
+        tally = run_stages(*arguments, **options)
+        computed.append(tally.computed)
+        return tally
+
+    monkeypatch.setattr(tuning_room, "run_stages", counted)
     more = [*tuning, tmp_path / "noisy", "--workers", "2", "--json"]  # it may go on with more processes
     assert in_process(list(map(str, more))) == 0
     document = json.loads(capsys.readouterr().out)
     assert len(document["trials"]) == 4
+    assert computed == [0] * finished + [1] * (4 - finished), (
+        "one at a time, as it began, and only what is missing"
+    )
+    assert not attempts.root.exists(), "no longer needed"
+    assert in_process(list(map(str, [*tuning, tmp_path / "quiet", "--json"]))) == 0
+    undisturbed = json.loads(capsys.readouterr().out)
+    assert (document["choice"], document["trials"]) == (undisturbed["choice"], undisturbed["trials"])
     assert all(1e-3 <= trial["options"]["learning_rate"] <= 0.1 for trial in document["trials"])
     assert (tmp_path / "noisy" / "trials.svg").read_text().count("<svg") == 1
     shutil.rmtree(tmp_path / "noisy" / "oracles")  # done: they are no longer needed
@@ -378,4 +403,4 @@ def test_tuning_is_resumed_after_a_kill_and_its_choice_is_used(
         )
         == 2
     )
-    assert "must have the form name=lowest:highest" in capsys.readouterr().err
+    assert "must read name=lowest:highest" in capsys.readouterr().err

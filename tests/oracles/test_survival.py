@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import CensoredData, ecdf
 
 import remanence as rm
-from remanence.trials import Duration, kaplan_meier
+from remanence.experiments import Duration, kaplan_meier
 
 # Remission of leukaemia patients in weeks, the textbook example (Freireich et al., 1963); + is censored
 TREATED = "6 6 6 6+ 7 9+ 10 10+ 11+ 13 16 17+ 19+ 20+ 22 23 25+ 32+ 32+ 34+ 35+"

@@ -1,6 +1,5 @@
 """Group losses against exact small mechanisms, and on a trained model."""
 
-from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -10,16 +9,16 @@ import torch
 from scipy.stats import spearmanr
 
 from remanence.data import digits
-from remanence.demo import DemoSettings
 from remanence.errors import InputError
 from remanence.forgetting import bands
-from remanence.models import small_conv
+from remanence.models import build_model
+from remanence.study.catalog import load_study
 from remanence.theory.group import group_loss, published_group_loss
 from remanence.theory.group_moments import Coupled, CoupledUpper, Independent
 from remanence.theory.privacy_loss import privacy_loss
 from remanence.theory.sampled_gaussian import log_moment
 from remanence.training import placed_steps, train_steps
-from remanence.types import Mechanism, NormTrace, Status
+from remanence.types import Mechanism, Status, Trace
 
 RATE, BATCH = 0.4, 2.0
 GRADIENTS = np.random.default_rng(3).normal(size=(7, 2))  # the last ones are forgotten
@@ -208,15 +207,14 @@ def test_independent_needs_to_know_its_rows():
 
 def test_coupled_loss_separates_the_five_bands_of_a_trained_model():
     """The demo's network and recipe at half the width, length and fewer checkpoints."""
-    full = DemoSettings.full()
-    short = replace(full, width=8, checkpoints=8, training=replace(full.training, epochs=20))
+    short = load_study("demo", "cpu", ["model.width=8", "train.record=8", "train.epochs=20"])
     assert_bands_are_separated(*trained_on_digits(short, seed=0))
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_coupled_loss_separates_the_five_bands_of_the_demo(seed):
-    assert_bands_are_separated(*trained_on_digits(DemoSettings.full(), seed))
+    assert_bands_are_separated(*trained_on_digits(load_study("demo", "cpu"), seed))
 
 
 def assert_bands_are_separated(grams, trace):
@@ -249,22 +247,22 @@ def independent_loss(forgotten, grams, mechanism, options):
     return group_loss(batches, method="independent", with_rows=32, draws=200, **options).value
 
 
-def trained_on_digits(settings, seed):
+def trained_on_digits(study, seed):
     """The Gram matrix of all examples' gradients at each checkpoint of the demo's training, and the trace."""
     examples, _ = digits()
-    recipe = settings.training
+    recipe = study.train.recipe
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = small_conv(width=settings.width)
+        model = build_model(study.model.name, examples, **study.model.options)
     total = recipe.total_steps(len(examples))
-    due = placed_steps(total, settings.checkpoints)
+    due = placed_steps(total, study.train.record)
     grams = [gram_of_all(model, examples)]
     for step, _ in enumerate(train_steps(model, examples, recipe, seed=seed), start=1):
         if step in due:
             grams.append(gram_of_all(model, examples))
-    mechanism = Mechanism(settings.sigma, recipe.batch_size / len(examples), total, recipe.batch_size)
+    mechanism = Mechanism(study.score.sigma, recipe.batch_size / len(examples), total, recipe.batch_size)
     norms = np.sqrt([np.diag(gram) for gram in grams])
-    return grams, NormTrace(examples.ids, due, norms, mechanism)
+    return grams, Trace(examples.ids, due, norms, mechanism)
 
 
 def gram_of_all(model, examples):

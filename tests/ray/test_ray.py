@@ -2,17 +2,16 @@
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from remanence.errors import InputError
-from remanence.storage import Draft, Folder
-from remanence.study import Stage, StageKind, Store, compute_stages, in_order, run_stages
+from remanence.stages import Read, Stage, Store, compute_stages, in_order, run_stages
+from remanence.stages.executors import make_executor
+from remanence.storage import Draft
 from remanence.study.catalog import load_study
-from remanence.study.executors import make_executor
 from remanence.study.running import plan
 
 pytest.importorskip("ray", reason="Ray is not installed; `make test-ray` installs it.")
@@ -27,12 +26,18 @@ def _code_for_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
 
 
-def die_once(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
-    mark = Path(params["mark"])
-    if not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    draft.document("value", {"value": 1})
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DiesOnce(Stage):
+    kind = "mortal"
+
+    mark: str
+
+    def compute(self, draft: Draft, read: Read) -> None:
+        mark = Path(self.mark)
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        draft.document("value", {"value": 1})
 
 
 def test_a_study_has_the_same_bits_on_ray(tmp_path: Path, tiny: list[str]) -> None:
@@ -46,7 +51,7 @@ def test_a_study_has_the_same_bits_on_ray(tmp_path: Path, tiny: list[str]) -> No
 
 
 def test_a_killed_ray_worker_is_tried_again(tmp_path: Path) -> None:
-    stage = Stage(StageKind("mortal", 1, die_once), {"mark": str(tmp_path / "mark")})
+    stage = DiesOnce(mark=str(tmp_path / "mark"))
     store = Store(tmp_path / "store")
     tally = compute_stages([stage], store, make_executor("ray", store.root, workers=1))
     assert (tally.computed, tally.failures) == (1, ())
@@ -54,7 +59,7 @@ def test_a_killed_ray_worker_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_an_address_where_nobody_is_takes_one_sentence(tmp_path: Path) -> None:
-    stage = Stage(StageKind("mortal", 1, die_once), {"mark": str(tmp_path / "mark")})
+    stage = DiesOnce(mark=str(tmp_path / "mark"))
     executor = make_executor("ray", tmp_path, workers=1, address="127.0.0.1:9")
     with pytest.raises(InputError, match="cannot be reached") as caught:
         compute_stages([stage], Store(tmp_path), executor)
@@ -65,19 +70,23 @@ class Rude(BaseException):
     """No `Exception`: the worker does not make an outcome of it, so the task itself ends with it."""
 
 
-def be_rude(draft: Draft, params: Mapping[str, Any], inputs: Sequence[Folder]) -> None:
-    raise Rude("go away")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RudeStage(Stage):
+    kind = "rude"
+
+    def compute(self, draft: Draft, read: Read) -> None:
+        raise Rude("go away")
 
 
 def test_what_a_task_raises_is_its_failure_and_not_a_lost_worker(tmp_path: Path) -> None:
-    stage = Stage(StageKind("rude", 1, be_rude), {})
+    stage = RudeStage()
     store = Store(tmp_path / "store")
     tally = compute_stages([stage], store, make_executor("ray", store.root, workers=1))
-    assert [each.sentence for each in tally.failures] == ["Rude: go away"]
+    assert [failure.message for failure in tally.failures] == ["Rude: go away"]
 
 
 def test_a_cluster_that_is_up_is_not_joined_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
-    stage = Stage(StageKind("mortal", 1, die_once), {"mark": str(tmp_path)})
+    stage = DiesOnce(mark=str(tmp_path))
     store = Store(tmp_path / "store")
     assert compute_stages([stage], store, make_executor("ray", store.root, workers=1)).computed == 1

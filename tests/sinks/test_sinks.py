@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remanence.study import Store, run_stages
+from remanence.stages import Store, run_stages
 from remanence.study.catalog import load_study
 from remanence.study.running import Planned, plan
 from remanence.study.sinks import to_mlflow, to_tensorboard

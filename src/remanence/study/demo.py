@@ -65,8 +65,9 @@ def run_demo(
     """
     started = time.perf_counter()
     workers = (os.cpu_count() or 1) if workers is None else workers
-    if workers < 1:
-        raise InputError(f"`workers` must be at least 1; got {workers}.")
+    for name, value in (("workers", workers), ("seeds", seeds)):
+        if value is not None and value < 1:
+            raise InputError(f"`{name}` must be at least 1; got {value}.")
     planned = _planned(quick, seeds)
     _claim(out)
     with exclusive(out / ".lock", f"Another demo is running in {out}; wait for it or choose another folder."):

@@ -112,6 +112,8 @@ def test_ctrl_c_prints_the_command_that_is_accepted(
         patch.setattr(import_module("remanence.training.train_run"), "train_and_record", interrupted)
         assert run(arguments) == 130
     message = capsys.readouterr().err
-    assert message.startswith("error: Interrupted. To continue from the last checkpoint, run: remanence train")
+    assert message.startswith(
+        "error: Interrupted. To continue from the last checkpoint, run: remanence train"
+    )
     assert run(arguments) == 2, "without --resume it is refused"
     assert run(shlex.split(message.partition(" run: ")[2])[1:]) == 0

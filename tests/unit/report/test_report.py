@@ -1,43 +1,55 @@
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
+from matplotlib.colors import to_hex
 
 from remanence import report
-from remanence.demo.results import rank_agreement
-from remanence.report import (
-    image_uri,
-    proxies_figure,
-    time_to_unlearn_figure,
-    to_svg,
-    unlearning_curves_figure,
-)
-from remanence.trials import Duration
+from remanence.experiments import Duration, duration_interval, summarize
+from remanence.report import image_uri, interval_text, proxies_figure, to_svg
+from remanence.report.study_figures import Curve, Point, Series, curves_figure, times_figure
 
 
-def bands(reached: bool = True) -> list[dict[str, object]]:
-    each = [{"epochs": 3.0, "reached": True}, {"epochs": 10.0, "reached": reached}]
-    interval = (0.0, 51.0) if reached else (0.0, None)
-    summary = {"mean": 6.5, "interval": interval, "reached": 1 + reached, "seeds": 2, "each": each}
-    return [
-        {
-            "name": name,
-            "mean_privacy_loss": 10.0**i,
-            "epochs_to_unlearn": {"mia": summary},
-            "oracle": {"mia": {"mean": 0.5}},
-            "curves": {"mia": [[0.1 * i, 0.5], [0.2, 0.5]]},
-        }
-        for i, name in enumerate("abcde")
+def series(reached: bool = True) -> list[Series]:
+    durations = [Duration(3.0, True), Duration(10.0, reached)]
+    points = [
+        Point(
+            10.0**band,
+            summarize(durations),
+            [(duration.value, duration.reached) for duration in durations],
+            duration_interval(durations, resolution=1),
+        )
+        for band in range(5)
     ]
+    return [Series("MIA", points, limit=10.0)]
 
 
-def test_censored_runs_are_drawn_and_named_as_such() -> None:
-    drawn = to_svg(time_to_unlearn_figure(bands(reached=False), {"mia": "MIA"}, 10))
-    assert "not within 10 epochs" in drawn
-    assert "not within" not in to_svg(time_to_unlearn_figure(bands(), {"mia": "MIA"}, 10))
+def test_censored_runs_are_drawn_hollow_and_named_as_such() -> None:
+    figure = times_figure(series(reached=False))
+    assert "target not reached" in to_svg(figure)
+    faces = [to_hex(line.get_markerfacecolor()) for line in figure.axes[0].lines if line.get_alpha()]
+    assert faces.count("#ffffff") == 5
+    assert len(faces) == 10, "one marker per seed and forget set"
+    assert "target not reached" not in to_svg(times_figure(series()))
+
+
+def test_the_bar_of_a_mean_is_its_interval_and_ends_at_the_limit_where_it_is_open() -> None:
+    (line,) = series()
+    low, high = line.points[0].interval or (0, 0)
+    assert line.points[0].reach(10.0) == pytest.approx((6.5 - low, high - 6.5))
+    (line,) = series(reached=False)
+    assert line.points[0].interval == (0.0, None)
+    assert line.points[0].reach(10.0) == (6.5, 3.5)
+    alone = Point(1.0, summarize([Duration(3.0, True)]), [(3.0, True)])
+    assert alone.reach(10.0) == (0.0, 0.0), "one seed has no interval"
+
+
+def test_intervals_in_words() -> None:
+    texts = [interval_text(interval) for interval in (None, (1.46, 8.0), (20.0, None))]
+    assert texts == ["", "(1.5 to 8.0)", "(from 20.0)"]
 
 
 def test_the_same_figure_is_the_same_text_and_scales() -> None:
-    one, two = (to_svg(unlearning_curves_figure(bands(), "mia", "MIA", 0.05)) for _ in range(2))
+    curves = [Curve(name, [0.0, 1.0], [[0.1, 0.5], [0.2, 0.5]], 0.5) for name in "abcde"]
+    one, two = (to_svg(curves_figure({"MIA": curves})) for _ in range(2))
     assert one == two
     head = one[: one.index(">")]
     assert one.startswith("<svg")
@@ -65,20 +77,3 @@ def test_numbers_as_people_write_them() -> None:
 
 def test_images_are_inline() -> None:
     assert image_uri(np.eye(8)).startswith("data:image/png;base64,iVBOR")
-
-
-def durations(*values: float | None) -> list[list[Duration]]:
-    """One seed a band; None is one that never got there."""
-    return [[Duration(30.0, False) if value is None else Duration(value, True)] for value in values]
-
-
-def test_rank_agreement_is_spearman_with_ties() -> None:
-    losses = [1.0, 2.0, 3.0, 4.0, 5.0]
-    times = [0.0, 0.0, 0.0, 6.0, 15.0]
-    assert rank_agreement(losses, durations(*times)) == pytest.approx(spearmanr(losses, times).statistic)
-    assert rank_agreement(losses, durations(1, 1, 1, 1, 1)) is None
-
-
-def test_a_censored_band_is_slower_than_one_that_took_as_long() -> None:
-    assert rank_agreement([1.0, 2.0], durations(30.0, None)) == pytest.approx(1.0)
-    assert rank_agreement([1.0, 2.0, 3.0], durations(5.0, None, None)) == pytest.approx(np.sqrt(3) / 2)
