@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-all test-data test-adapters test-kills test-ray test-sinks test-browser vendor lint format bench bench-accounting bench-audit bench-dashboard bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
+.PHONY: help demo test test-all test-data test-adapters test-kills test-ray test-sinks test-browser screenshots vendor lint format bench bench-accounting bench-audit bench-dashboard bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -84,13 +84,15 @@ $(VENV)/axe.min.js: $(VENV)/.dev
 	(cd $(VENV) && npm pack --silent axe-core@4.14.0 && tar --extract --gzip --file axe-core-4.14.0.tgz --strip-components 1 package/axe.min.js && touch axe.min.js) \
 		|| echo "No axe-core here (npm is missing or has no network): the tests will say so and skip"
 
-test-browser: $(VENV)/.dev $(VENV)/axe.min.js ## the dashboard in a real Chromium; takes the screenshots of the documentation
+test-browser: $(VENV)/.dev $(VENV)/axe.min.js ## the dashboard in a real Chromium
 	$(PIP) install --quiet --constraint constraints.txt playwright
 	@command -v chromium >/dev/null || { echo "Installing Chromium"; apt-get update --quiet=2 && apt-get install --quiet=2 --yes chromium >/dev/null; } \
 		|| echo "No Chromium here: the tests will say so and skip"
 	mkdir -p .bench/screenshots
 	REMANENCE_SCREENSHOTS=.bench/screenshots REMANENCE_AXE=$(VENV)/axe.min.js $(BIN)/python -m pytest tests/browser
-	for picture in docs/images/dashboard-*.png; do cp --update ".bench/screenshots/$$(basename "$$picture")" docs/images/ || true; done
+
+screenshots: test-browser ## put what test-browser saw into the documentation
+	for picture in docs/images/dashboard-*.png; do cp ".bench/screenshots/$$(basename "$$picture")" docs/images/; done
 
 vendor: $(VENV)/.dev ## fetch the JavaScript that the dashboard ships, as tools/vendor.py pins it
 	$(BIN)/python tools/vendor.py

@@ -1,15 +1,15 @@
 """Every error that Remanence raises on purpose.
 
 RemanenceError
-├── InputError            what the caller gave cannot be right (also a ValueError); the command exits with 2
-│   ├── UnknownNameError      a name that is in no registry; suggests the nearest
+├── InputError            an invalid argument or file (also a ValueError); a command exits with 2
+│   ├── UnknownNameError      an unknown name; suggests the nearest known one
 │   ├── DataError             a data set, an id or a file of examples that is missing or malformed
 │   └── RunFolderError        a folder that is not a run, is damaged, or was made by a newer version
-└── NumericalError        a computation left the numbers (NaN, divergence); the command exits with 1
+└── NumericalError        NaN or divergence in a computation; a command exits with 1
 
-DataWarning (a UserWarning) is for data that can be used and is not what it should be: it is said, nothing stops.
+DataWarning (a UserWarning) is for data that are unusual but can be used.
 
-A message says what must hold, what was found, and what to do about it.
+A message says what is expected, what it got instead, and what to do about it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import errno
 from collections.abc import Iterable
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
-"""What the system's errors say when there is no room left."""
+"""Error codes of the operating system for a full disk."""
 
 
 class RemanenceError(Exception):
-    """Base of every error raised on purpose."""
+    """Base class of every error that Remanence raises on purpose."""
 
 
 class InputError(RemanenceError, ValueError):
-    """An argument, option or file that cannot be right."""
+    """An invalid argument or file."""
 
 
 class UnknownNameError(InputError):
-    """A name that no registry holds."""
+    """An unknown name, such as that of a model or a metric; the message suggests the nearest known one."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         names = sorted(known)
@@ -45,12 +45,12 @@ class DataError(InputError):
 
 
 class RunFolderError(InputError):
-    """A folder that is not what it should be."""
+    """A folder that is not a run, is damaged, or was made by a newer version."""
 
 
 class NumericalError(RemanenceError):
-    """Numbers that stopped being numbers."""
+    """A computation that diverged or gave NaN."""
 
 
 class DataWarning(UserWarning):
-    """Data that differ from what they claim to be, yet can be used."""
+    """Data that differ from the official ones, but can be used."""

@@ -1,4 +1,4 @@
-"""The types that rooms hand to each other: frozen, validated once, arrays read-only, no torch."""
+"""The data types of the whole package: immutable, validated on creation, without torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Ids = NDArray[np.int64] | NDArray[np.str_]
-"""Stable names of examples: int64 or text, unique, never positions."""
+"""Unique, stable ids of examples: int64 or text."""
 
 Reduction = Literal["mean", "sum"]
 Sampling = Literal["poisson", "shuffled"]
@@ -25,20 +25,25 @@ Denominator = Literal["fixed", "random"]
 
 
 class Status(StrEnum):
-    """What a number is worth. No bound is ever shown without one."""
+    """How much a number guarantees. Every bound has a status."""
 
     CERTIFICATE = "certificate"
-    """Proved for the mechanism that really ran."""
+    """Proved for the mechanism that was used."""
     ESTIMATE = "estimate"
-    """A theorem's quantity, estimated from samples or from checkpoints; may fall short of the bound."""
+    """An estimate, from samples or checkpoints, of a quantity in a theorem; may be below the true bound."""
     HEURISTIC = "heuristic"
-    """The theorem does not apply (no real noise, say); the number ranks, it does not bound."""
+    """The theorem does not apply (for example, training added no noise): useful to rank, not a bound."""
     VACUOUS = "vacuous"
-    """A bound so large that it says nothing."""
+    """A bound too large to be useful."""
 
 
 def as_ids(values: ArrayLike, *, what: str = "ids") -> Ids:
-    """A read-only, one-dimensional, duplicate-free id array of int64 or text."""
+    """Convert ids to a read-only array of int64 or text; duplicates are an error.
+
+    Args:
+        values: the ids.
+        what: name of the argument in error messages.
+    """
     ids = np.asarray(values)
     if ids.ndim != 1:
         raise DataError(f"`{what}` must be one-dimensional; got shape {ids.shape}.")
@@ -53,37 +58,38 @@ def as_ids(values: ArrayLike, *, what: str = "ids") -> Ids:
 
 
 def positions_of(wanted: Ids, ids: Ids, *, what: str = "the data") -> NDArray[np.int64]:
-    """Where each wanted id stands in `ids`; unknown ones are an error that names the first."""
+    """Positions of the wanted ids in `ids`; unknown ids are an error."""
     if len(wanted) and wanted.dtype.kind != ids.dtype.kind:
         kinds = {"i": "whole numbers", "U": "text"}
         raise DataError(f"Ids of {what} are {kinds[ids.dtype.kind]}; got {kinds[wanted.dtype.kind]}.")
     order = np.argsort(ids, kind="stable")
-    slots = np.searchsorted(ids[order], wanted)
-    found = order[np.minimum(slots, len(ids) - 1)] if len(ids) else np.zeros(len(wanted), np.int64)
-    unknown = ids[found] != wanted if len(ids) else np.ones(len(wanted), bool)
+    ranks = np.searchsorted(ids[order], wanted)
+    positions = order[np.minimum(ranks, len(ids) - 1)] if len(ids) else np.zeros(len(wanted), np.int64)
+    unknown = ids[positions] != wanted if len(ids) else np.ones(len(wanted), bool)
     if unknown.any():
         first = wanted[unknown][0]
         raise DataError(f"{int(unknown.sum())} of {len(wanted)} ids are not in {what}; the first is {first}.")
-    return found.astype(np.int64)
+    return positions.astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Mechanism:
-    """All that accounting needs to know of how a model was trained.
+    """How a model was trained, as far as privacy accounting needs it.
 
     Args:
         sigma: standard deviation of the Gaussian noise added to each coordinate of the mini-batch gradient,
-            on the scale that `reduction` gives it.
-        sampling_rate: the probability that a step uses an example, batch size over data set size.
-        steps: optimizer steps taken, T.
+            on the scale of `reduction`.
+        sampling_rate: probability that a step uses an example: batch size / number of examples.
+        steps: number of optimizer steps, T.
         batch_size: the denominator B of the mini-batch mean.
-        reduction: whether the noise sits on the mini-batch *mean* (the default in torch) or *sum*.
-        sampling: `poisson` draws every example independently at every step; `shuffled` walks through epochs.
-        denominator: `fixed` divides by B whatever the batch's size, `random` by the number drawn.
-        assumed: the noise was not really added (plain SGD); what follows is then at most a heuristic.
-        max_norm: a bound on one example's gradient norm that holds for every weight vector (clipping,
-            a Lipschitz constant), None where there is none. The largest norm seen is not one.
-        couples_examples: one example changes another's gradient (BatchNorm in training mode).
+        reduction: whether the noise is added to the mini-batch *mean* (the default in torch) or *sum*.
+        sampling: `poisson` draws every example independently at every step; `shuffled` uses every example once per
+            epoch, in random order.
+        denominator: `fixed` divides by B, `random` by the actual size of the batch.
+        assumed: the noise was not added in training (plain SGD); results are then at most heuristics.
+        max_norm: a bound on the gradient norm of an example that holds for all weights (from clipping or a
+            Lipschitz constant), or None. The largest recorded norm is no such bound.
+        couples_examples: the gradient of an example depends on others in its batch (BatchNorm in training mode).
     """
 
     sigma: float
@@ -116,18 +122,18 @@ class Mechanism:
 
 @dataclass(frozen=True, eq=False)
 class NormTrace:
-    """What training left behind of each example: the only bridge from torch to the theory.
+    """Gradient norms of every training example at several checkpoints of training.
 
     Args:
-        ids: the n examples.
-        steps: the N recorded moments, as optimizer steps already taken (0 is the initial model), increasing.
-        norms: [N, n] Euclidean norm of each example's loss gradient.
-        confidence: [N, n] softmax probability of the true class, where recorded.
-        error: [N, n] distance between softmax and one-hot label (EL2N), where recorded.
-        mechanism: how training went.
-        moments: [N, n] the step at which each example was seen, where rows were not taken at one moment
-            (norms in flight: row i is epoch i, an example's norm is from the step that used it).
-        provenance: free-form facts worth keeping (data hash, seed, versions).
+        ids: ids of the n examples.
+        steps: optimizer steps taken at each of the N checkpoints, increasing; 0 is the initial model.
+        norms: [N, n] Euclidean norms of the loss gradient of each example.
+        mechanism: how the model was trained.
+        confidence: [N, n] softmax probability of the true class, if recorded.
+        error: [N, n] distance between softmax output and one-hot label (EL2N), if recorded.
+        moments: [N, n] step at which each norm was taken, if the examples of a row differ in it (in-flight norms:
+            row i is epoch i, and the norm of an example is from the step that used it).
+        provenance: further information as text, such as the digest of the data or the seed.
     """
 
     ids: Ids
@@ -143,58 +149,65 @@ class NormTrace:
         ids = as_ids(self.ids)
         steps = np.asarray(self.steps)
         if steps.ndim != 1 or steps.size == 0 or steps.dtype.kind not in "iu":
-            raise InputError(f"`steps` must be a non-empty row of whole numbers; got {self.steps!r}.")
+            raise InputError(f"`steps` must be a non-empty list of whole numbers; got {self.steps!r}.")
         if steps[0] < 0 or np.any(np.diff(steps) <= 0):
             raise InputError(f"`steps` must increase from 0 or above; got {steps.tolist()}.")
         object.__setattr__(self, "ids", ids)
         object.__setattr__(self, "steps", _frozen(steps.astype(np.int64)))
         for name in ("norms", "confidence", "error", "moments"):
-            values = getattr(self, name)
-            if values is None:
-                continue
-            values = np.asarray(values)
-            if values.shape != (steps.size, ids.size):
-                raise InputError(
-                    f"`{name}` must have one row a checkpoint and one column an example, "
-                    f"{(steps.size, ids.size)}; got {values.shape}."
-                )
-            bad = ~(np.isfinite(values) & (values >= 0))
-            if bad.any():
-                row, column = np.argwhere(bad)[0]
-                raise InputError(
-                    f"`{name}` must be finite and not negative; got {values[row, column]} "
-                    f"for id {ids[column]} at step {steps[row]}."
-                )
-            object.__setattr__(self, name, _frozen(values))
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, self._check_table(name))
         object.__setattr__(self, "provenance", MappingProxyType(dict(self.provenance)))
 
+    def _check_table(self, name: str) -> NDArray[Any]:
+        values, shape = np.asarray(getattr(self, name)), (self.steps.size, self.ids.size)
+        if values.shape != shape:
+            raise InputError(
+                f"`{name}` must have one row per checkpoint and one column per example, {shape}; "
+                f"got {values.shape}."
+            )
+        bad = ~(np.isfinite(values) & (values >= 0))
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            raise InputError(
+                f"`{name}` must be finite and not negative; got {values[row, column]} "
+                f"for id {self.ids[column]} at step {self.steps[row]}."
+            )
+        return _frozen(values)
+
     def plot(self, ids: ArrayLike = (), *, ax: Axes | None = None) -> Axes:
-        """Draw the norms over training: their spread over all examples, and the examples named by `ids`.
+        """Plot the distribution of the norms over training, and the curves of single examples.
 
         Args:
-            ids: examples to draw one by one.
-            ax: where; new axes by default.
+            ids: examples whose curves to plot.
+            ax: axes to plot on; new ones by default.
         """
         from remanence.display.plots import draw_norms, on_axes
 
         wanted = as_ids(ids)
         columns = positions_of(wanted, self.ids, what="the trace")
-        named = {str(each): self.norms[:, place] for each, place in zip(wanted, columns, strict=True)}
-        return on_axes(lambda axes: draw_norms(axes, self.steps, self.norms, named), ax)
+        curves = {str(name): self.norms[:, column] for name, column in zip(wanted, columns, strict=True)}
+        return on_axes(lambda axes: draw_norms(axes, self.steps, self.norms, curves), ax)
 
     def _repr_html_(self) -> str:
         from remanence.display.notebook_cards import trace_card
 
-        return trace_card(self.ids, self.steps, self.norms, vars(self.mechanism), self._recorded())
-
-    def _recorded(self) -> list[str]:
-        names = ("norms", "confidence", "error")
-        return [name for name in names if getattr(self, name) is not None]
+        recorded = [name for name in ("norms", "confidence", "error") if getattr(self, name) is not None]
+        return trace_card(self.ids, self.steps, self.norms, vars(self.mechanism), recorded)
 
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """One number an example, with its name, its parameters, and what it is worth."""
+    """One number per example.
+
+    Args:
+        name: name of the score.
+        ids: ids of the examples.
+        values: the score of each example.
+        params: parameters of the score.
+        status: how much the values guarantee.
+        reasons: why the status is not better.
+    """
 
     name: str
     ids: Ids
@@ -207,13 +220,17 @@ class Scores:
         ids = as_ids(self.ids)
         values = np.asarray(self.values, dtype=np.float64)
         if values.shape != ids.shape:
-            raise InputError(f"`values` must match ids, {ids.shape}; got {values.shape}.")
+            raise InputError(f"`values` must have the shape of `ids`, {ids.shape}; got {values.shape}.")
         object.__setattr__(self, "ids", ids)
         object.__setattr__(self, "values", _frozen(values))
         object.__setattr__(self, "params", MappingProxyType(dict(self.params)))
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
-        """Draw how many examples have which score; on new axes by default."""
+        """Plot a histogram of the scores.
+
+        Args:
+            ax: axes to plot on; new ones by default.
+        """
         from remanence.display.plots import draw_scores, on_axes
 
         return on_axes(lambda axes: draw_scores(axes, self.name, self.values), ax)
@@ -226,7 +243,13 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class ForgetSet:
-    """Who goes: a named set of ids and where it came from."""
+    """Training examples to forget.
+
+    Args:
+        name: name of the set.
+        ids: ids of the examples; at least one.
+        provenance: how the set was selected.
+    """
 
     name: str
     ids: Ids
@@ -241,13 +264,13 @@ class ForgetSet:
 
 @dataclass(frozen=True)
 class Bound:
-    """A number that claims to bound something, and on what grounds.
+    """A bound with the assumptions that it rests on.
 
     Args:
-        value: the bound, infinite where nothing can be said.
-        status: what it is worth.
-        assumptions: what must hold for that, or why it falls short, as sentences.
-        formula: the name of the result it comes from.
+        value: the bound; infinite if there is none.
+        status: how much it guarantees.
+        assumptions: the assumptions, or the reasons why the status is not better, as sentences.
+        formula: name of the theorem or formula.
     """
 
     value: float
@@ -258,7 +281,15 @@ class Bound:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One tidy row: a metric on a subset, at a step of a seeded run."""
+    """The value of a metric on a subset of the data, at one step of a run.
+
+    Args:
+        metric: name of the metric.
+        subset: `forget`, `retain`, `test` or `train`.
+        value: the measured value.
+        step: optimizer steps taken.
+        seed: random seed of the run.
+    """
 
     metric: str
     subset: str
@@ -268,19 +299,19 @@ class Measurement:
 
 
 def check_positive(name: str, value: float) -> None:
-    """Refuse anything but a finite number above zero."""
+    """Raise InputError unless the value is a finite number above zero."""
     if not (np.isfinite(value) and value > 0):
         raise InputError(f"`{name}` must be a finite number above 0; got {value}.")
 
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    """Refuse a word outside its short list."""
+    """Raise InputError unless the value is one of the allowed ones."""
     if value not in allowed:
         raise InputError(f"`{name}` must be one of {', '.join(allowed)}; got {value!r}.")
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only array that shares nothing writable with the caller."""
+    """A read-only array; a writable one is copied first."""
     if array.flags.writeable:
         array = array.copy()
         array.flags.writeable = False

@@ -296,7 +296,10 @@ def test_an_empty_forget_set_and_no_method(
         str(tmp_path / "out"),
     ]
     assert in_process(nothing) == 2
-    assert "Expected --method, or --tuned with a choice of `remanence tune`; got neither." in capsys.readouterr().err
+    assert (
+        "Expected --method, or --tuned with a choice of `remanence tune`; got neither."
+        in capsys.readouterr().err
+    )
 
 
 def test_an_occupied_folder_is_left_alone(
@@ -359,7 +362,9 @@ def test_tuning_is_resumed_after_a_kill_and_its_choice_is_used(
     assert in_process(list(map(str, more))) == 0
     document = json.loads(capsys.readouterr().out)
     assert len(document["trials"]) == 4
-    assert computed == [0] * finished + [1] * (4 - finished), "one at a time, as it began, and only what is missing"
+    assert computed == [0] * finished + [1] * (4 - finished), (
+        "one at a time, as it began, and only what is missing"
+    )
     assert not attempts.root.exists(), "no longer needed"
     assert in_process(list(map(str, [*tuning, tmp_path / "quiet", "--json"]))) == 0
     undisturbed = json.loads(capsys.readouterr().out)

@@ -80,7 +80,7 @@ def test_fallbacks_agree_with_the_loop_and_say_so(name: str, dtype: torch.dtype)
     run()
 
 
-@pytest.mark.parametrize("name", ["conv2d", "vision", "gpt2", "reused", "weight_norm"])
+@pytest.mark.parametrize("name", ["conv2d", "vision", "gpt2", "reused", "weight_norm", "broadcast"])
 def test_gram_matrix_is_that_of_the_loops_gradients(name: str) -> None:
     @quick
     @given(st.data())

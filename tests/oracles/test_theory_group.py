@@ -1,6 +1,5 @@
 """Group losses against exact small mechanisms, and on a trained model."""
 
-from dataclasses import replace
 from functools import cache
 from itertools import product
 

@@ -31,7 +31,7 @@ class StudyOptions:
 
     preset: str = "cpu"
     """Preset of the study file: smoke, cpu, paper."""
-    overrides: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = ()
+    overrides: Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)] = ()
     """Change a setting, table.key=value; may be given several times."""
     store: Path | None = None
     """Folder of the artifacts; by default $REMANENCE_STORE, else a cache folder."""

@@ -1,4 +1,4 @@
-"""Which data sets are available, and what is in one."""
+"""List the named data sets, and summarize the examples of one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class DatasetEntry:
     """A named data set.
 
     Args:
-        name: its name.
-        about: one line on what it is.
+        name: name of the data set.
+        about: description in one line.
         ready: whether it is on this machine.
-        place: where it is, or where its files belong.
-        home: the official page to get it from; None if it comes with a package.
+        place: folder of its files, or the package that it is part of.
+        home: official page to download it from; None if it is part of a package.
     """
 
     name: str
@@ -37,7 +37,7 @@ def list_datasets(data_dir: str | Path | None = None) -> list[DatasetEntry]:
 
 
 def describe_dataset(source: str | Path, data_dir: str | Path | None = None) -> dict[str, Any]:
-    """Read a data set as training would; its classes, and facts about its training and test examples."""
+    """Classes of a data set, and a summary of its training and test examples."""
     train, test = load_dataset(source, data_dir)
     return {
         "data": str(source),
@@ -49,7 +49,7 @@ def describe_dataset(source: str | Path, data_dir: str | Path | None = None) -> 
 
 @dataclass(frozen=True)
 class ExamplesSummary:
-    """What is in a set of examples."""
+    """Summary of some examples."""
 
     examples: int
     shape: list[int]
@@ -77,7 +77,7 @@ def describe_examples(examples: Examples) -> ExamplesSummary:
 def _entry(name: str, root: Path) -> DatasetEntry:
     source = SOURCES.get(name)
     if source is None:
-        about = "1,297 + 500 handwritten digits, 8×8 grey, from scikit-learn"
+        about = "1,297 + 500 handwritten digits, 8×8 grayscale, from scikit-learn"
         return DatasetEntry(name, about, ready=True, place="scikit-learn", home=None)
     place = str(root / source.folders[0])
     return DatasetEntry(name, source.about, source.present(root), place, source.home)

@@ -35,8 +35,8 @@ from remanence.forgetting import random_set
 from remanence.stages import Read, Stage, Store, run_stages
 from remanence.storage import SEAL, Draft, open_folder, seal_in_place
 from remanence.storage.lock import exclusive
+from remanence.storage.unfinished import UNFINISHED, claim
 from remanence.training import Run, RunReference
-from remanence.training.train_run import UNFINISHED, claim
 from remanence.types import ForgetSet, as_ids
 from remanence.unlearning import make_method, method_named
 

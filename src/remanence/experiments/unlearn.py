@@ -21,9 +21,10 @@ from remanence.experiments.schedule import affordable_steps, every_steps, sample
 from remanence.experiments.unlearning_loop import Evaluations, Until, unlearn_and_measure
 from remanence.storage import SEAL, Draft, seal_in_place
 from remanence.storage.lock import exclusive
+from remanence.storage.unfinished import UNFINISHED, claim
 from remanence.tasks.poison import write_poison
 from remanence.training import ALONE, Checkpoints, Ranks, Run, Training, open_run, write_weights
-from remanence.training.train_run import UNFINISHED, Progress, claim, train_run
+from remanence.training.train_run import Progress, train_run
 from remanence.types import ForgetSet, Measurement
 from remanence.unlearning import Method, make_method
 

@@ -137,6 +137,7 @@ def easiest(scores: Scores, size: int) -> ForgetSet:
 
 
 def random_set(ids: Ids, size: int, seed: int) -> ForgetSet:
+    """Examples drawn uniformly without replacement, in the order of `ids`."""
     _check_size(size, len(ids))
     chosen = np.sort(np.random.default_rng(seed).choice(len(ids), size, replace=False))
     return ForgetSet("random", ids[chosen], f"{size} examples drawn with seed {seed}")

@@ -73,7 +73,7 @@ class GramAccumulator(NormAccumulator):
 
     def _flat(self, parameters: set[int], uses: list[ParameterUse], start: int, stop: int) -> Tensor:
         gradients = self._gradients(parameters, uses, start, stop)
-        return torch.cat([gradient.flatten(1) for gradient in gradients.values()], 1)
+        return torch.cat([gradient.reshape(stop - start, -1) for gradient in gradients.values()], 1)
 
 
 def _batched_gram(engine: NormEngine, inputs: Batch, targets: Batch) -> Tensor:

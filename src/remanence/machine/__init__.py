@@ -1,4 +1,4 @@
-"""What plain torch can do on this machine, found out once and kept in the user's cache folder."""
+"""Check which devices and precisions torch supports on this machine; the result is cached."""
 
 from remanence.machine.check import Capability, MachineReport, cache_folder, check_machine, usable_threads
 from remanence.machine.half import cannot_run, half_capabilities, require_half

@@ -1,4 +1,4 @@
-"""The machine check: run the probes in a subprocess with a time limit, and keep the result."""
+"""The machine check: run the probes in a subprocess with a time limit, and cache the result."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from remanence.storage import atomic
 
 CACHE_VARIABLE = "REMANENCE_CACHE"
 TIME_LIMIT = 60.0
-"""Seconds for one process of probes; torch alone may need ten to load from a cold disk."""
-_SETTINGS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
-"""Variables by which a user changes which instructions torch uses, and so what works."""
+"""Seconds for one process of probes; importing torch from a cold disk may take ten."""
+_INSTRUCTION_VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
+"""Environment variables that change which CPU instructions torch uses."""
 _FORMAT = 1
 
 
 @dataclass(frozen=True)
 class Capability:
-    """One thing that torch can or cannot do here.
+    """The result of one probe.
 
     Args:
-        name: the probe, such as `bfloat16 matmul` or `cuda`.
-        works: whether it ended in time with the right result.
-        reason: why it does not work; empty when it does.
+        name: name of the probe, such as `bfloat16 matmul` or `cuda`.
+        works: whether it gave the right result in time.
+        reason: why it does not work; empty if it does.
     """
 
     name: str
@@ -46,12 +46,12 @@ class Capability:
 
 @dataclass(frozen=True)
 class MachineReport:
-    """What plain torch can do on this machine.
+    """What torch supports on this machine.
 
     Args:
-        key: hash of the processor, the torch build and the variables that change which instructions torch uses.
+        key: hash of the processor, the torch build and the environment variables that change torch's instructions.
         half: matrix products and convolutions in bfloat16 and float16 on the CPU.
-        devices: the devices that are here, each with whether a small matrix product came out right.
+        devices: the available devices, each with whether a small matrix product was right.
     """
 
     key: str
@@ -61,46 +61,51 @@ class MachineReport:
 
 @cache
 def check_machine() -> MachineReport:
-    """What plain torch can do here: from the cache, or found out now, which takes some seconds."""
+    """What torch supports on this machine; takes some seconds the first time, then it is cached."""
     key = machine_key()
     path = cache_folder() / "machine" / f"{key}.json"
-    known = read_report(path, key)
-    if known is not None:
-        return known
+    cached = read_report(path, key)
+    if cached is not None:
+        return cached
     report = probe_machine(key)
-    with contextlib.suppress(OSError):  # a folder that cannot be written only means probing again next time
+    with contextlib.suppress(OSError):  # without a writable cache, the probes run again next time
         atomic.write_text(path, json.dumps({"format": _FORMAT, **asdict(report)}, indent=2) + "\n")
     return report
 
 
 def probe_machine(key: str, run: Callable[[Sequence[str]], tuple[str, str]] | None = None) -> MachineReport:
-    """Run all probes; one that crashes or hangs its process counts as not working, the rest get a new process."""
+    """Run all probes. If one crashes or hangs its process, it does not work, and the rest run in a new process.
+
+    Args:
+        key: key of the report.
+        run: replaces `run_probes`.
+    """
     results: dict[str, Capability] = {}
-    todo = [*HALF_PROBES, *DEVICE_PROBES]
-    while todo:
-        printed, ending = (run or run_probes)(todo)
-        answers = dict(line.split("\t", 1) for line in printed.splitlines() if "\t" in line)
+    pending = [*HALF_PROBES, *DEVICE_PROBES]
+    while pending:
+        output, ending = (run or run_probes)(pending)
+        answers = dict(line.split("\t", 1) for line in output.splitlines() if "\t" in line)
         results |= {
-            name: Capability(name, not answers[name], answers[name]) for name in todo if name in answers
+            name: Capability(name, not answers[name], answers[name]) for name in pending if name in answers
         }
-        todo = [name for name in todo if name not in results]
-        if todo:  # the process ended within the first of these
-            results[todo[0]] = Capability(todo[0], False, ending)
-            todo = todo[1:]
+        pending = [name for name in pending if name not in results]
+        if pending:  # the process ended during the first of these
+            results[pending[0]] = Capability(pending[0], False, ending)
+            pending = pending[1:]
     present = [results[name] for name in DEVICE_PROBES if results[name].reason != ABSENT]
     return MachineReport(key, tuple(results[name] for name in HALF_PROBES), tuple(present))
 
 
 def run_probes(names: Sequence[str], time_limit: float = TIME_LIMIT) -> tuple[str, str]:
-    """Run the script in a process of its own; return what it printed and how it ended."""
+    """Run the probes in a process of their own; return its output and how it ended."""
     command = [sys.executable, "-I", probes.__file__, *names]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
-            printed, _ = process.communicate(timeout=time_limit)
+            output, _ = process.communicate(timeout=time_limit)
         except subprocess.TimeoutExpired:
             process.kill()
             return process.communicate()[0], f"no result within {time_limit:g} seconds"
-    return printed, _ending(process.returncode)
+    return output, _ending(process.returncode)
 
 
 def _ending(returncode: int) -> str:
@@ -110,7 +115,7 @@ def _ending(returncode: int) -> str:
 
 
 def read_report(path: Path, key: str) -> MachineReport | None:
-    """The report in a file; None when there is none, or it is damaged or about something else."""
+    """Read a cached report; None if it is missing, damaged or has another key."""
     try:
         document = json.loads(path.read_text())
         if document["format"] != _FORMAT or document["key"] != key:
@@ -124,14 +129,14 @@ def read_report(path: Path, key: str) -> MachineReport | None:
 
 
 def machine_key() -> str:
-    """A hash that changes with the processor, the torch build and the variables that torch reads."""
+    """Hash of the processor, the torch build and the environment variables that change torch's instructions."""
     facts = [_processor(), platform.machine(), torch.__version__, torch.__config__.show()]
-    facts += [f"{name}={os.environ.get(name, '')}" for name in _SETTINGS]
+    facts += [f"{name}={os.environ.get(name, '')}" for name in _INSTRUCTION_VARIABLES]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
 
 def _processor() -> str:
-    """Model and instruction sets of the first processor, as the system tells them."""
+    """Model and instruction sets of the first processor."""
     try:
         first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:
@@ -141,14 +146,14 @@ def _processor() -> str:
 
 
 def cache_folder() -> Path:
-    """$REMANENCE_CACHE, else `remanence` in the user's cache folder."""
+    """$REMANENCE_CACHE, or else `remanence` in the user's cache folder."""
     if os.environ.get(CACHE_VARIABLE):
         return Path(os.environ[CACHE_VARIABLE]).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "remanence"
 
 
 def usable_threads() -> int:
-    """Processors that this process may use, by its affinity and by the quota of its container."""
+    """Number of processors that this process may use, by CPU affinity and the quota of its container."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()

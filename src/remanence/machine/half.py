@@ -1,4 +1,4 @@
-"""Refuse half precision where plain torch would crash or compute nonsense."""
+"""Refuse half precision on machines where torch crashes or gives wrong results in it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,17 @@ PRETEND_VARIABLE = "REMANENCE_PRETEND_NO_HALF"
 
 
 def half_capabilities() -> tuple[Capability, ...]:
-    """What the machine check says about half precision on the CPU, or that it is to be taken as broken."""
-    if pretends_no_half():
+    """Results of the half-precision probes on the CPU; $REMANENCE_PRETEND_NO_HALF makes all of them fail."""
+    if os.environ.get(PRETEND_VARIABLE, "") not in ("", "0"):
         reason = f"{PRETEND_VARIABLE} is set"
         return tuple(Capability(name, works=False, reason=reason) for name in HALF_PROBES)
     return check_machine().half
 
 
-def pretends_no_half() -> bool:
-    """Whether the user wants half precision reported as broken, to see what happens then."""
-    return os.environ.get(PRETEND_VARIABLE, "") not in ("", "0")
-
-
 def cannot_run(dtype: str) -> str:
-    """Why the CPU cannot compute in this precision; empty when it can, as always for full precision."""
+    """Why the CPU cannot compute in this precision; empty if it can."""
     if dtype not in HALVES:
-        return ""  # nothing to probe
+        return ""  # full precision always works
     broken = [
         capability
         for capability in half_capabilities()
@@ -37,7 +32,13 @@ def cannot_run(dtype: str) -> str:
 
 
 def require_half(argument: str, dtype: str, device: str = "cpu") -> None:
-    """Raise InputError when `argument` asks for a precision in which plain torch fails on this CPU."""
+    """Raise InputError if torch fails in this precision on this CPU.
+
+    Args:
+        argument: name of the argument that sets the precision, for the message.
+        dtype: the precision, such as `bfloat16`.
+        device: type of the device; only `cpu` is checked.
+    """
     reason = cannot_run(dtype) if device == "cpu" else ""
     if reason:
         raise InputError(

@@ -18,7 +18,6 @@ from remanence.errors import InputError
 from remanence.stages.stage import Stage
 from remanence.stages.worker import StageOutcome, attempt
 
-
 _PRELOADED = ("remanence.study.figure_stage", "sklearn.linear_model", "torch._dynamo")
 """What nearly every worker needs. The first optimizer of a process loads `torch._dynamo`, which takes a second."""
 

@@ -1,4 +1,4 @@
-"""Write aside, then rename: a reader sees the whole thing or nothing."""
+"""Atomic writes: to a temporary name first, then renamed, so that a reader sees all or nothing."""
 
 from __future__ import annotations
 
@@ -13,63 +13,63 @@ from typing import Any
 
 from remanence.errors import RunFolderError
 
-_ASIDE = ".partial-"
+_PREFIX = ".partial-"
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace one file, whole or not at all, even when the machine loses power half-way."""
+    """Replace a file completely or not at all, even if the machine loses power in between."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(prefix=_ASIDE, suffix=f"-{path.name}", dir=path.parent)
+    handle, temporary = tempfile.mkstemp(prefix=_PREFIX, suffix=f"-{path.name}", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(aside).chmod(0o644)
-        Path(aside).replace(path)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
     except BaseException:
-        Path(aside).unlink(missing_ok=True)
+        Path(temporary).unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace one text file, whole or not at all."""
+    """Replace a text file completely or not at all."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: Path, document: Any) -> None:
-    """Replace one JSON file, whole or not at all; infinite numbers and NaN are refused."""
+    """Replace a JSON file completely or not at all; infinite numbers and NaN are errors."""
     write_text(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 @contextlib.contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Fill a folder aside; when the block ends well it becomes `target`, otherwise it is gone."""
+    """Fill a temporary folder, which becomes `target` at the end of the block; after an error it is removed."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(
-        tempfile.mkdtemp(prefix=f"{_ASIDE}{os.getpid()}-", suffix=f"-{target.name}", dir=target.parent)
+    temporary = Path(
+        tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", suffix=f"-{target.name}", dir=target.parent)
     )
     try:
-        yield aside
-        for file in aside.rglob("*"):
+        yield temporary
+        for file in temporary.rglob("*"):
             if file.is_file():
                 _sync_file(file)
-        aside.chmod(0o755)
+        temporary.chmod(0o755)
         if target.exists():
             raise RunFolderError(f"{target} appeared while it was being written; it was left as it is.")
-        aside.rename(target)
+        temporary.rename(target)
     except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
     _sync_folder(target.parent)
 
 
 def sweep(parent: Path) -> int:
-    """Remove what writers that no longer live left half-written in `parent`; return how many pieces."""
+    """Remove temporary files and folders of dead processes from `parent`; return how many."""
     removed = 0
-    for leftover in parent.glob(f"{_ASIDE}*") if parent.is_dir() else ():
-        if _writer_lives(leftover):
+    for leftover in parent.glob(f"{_PREFIX}*") if parent.is_dir() else ():
+        if _is_being_written(leftover):
             continue
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
@@ -79,8 +79,8 @@ def sweep(parent: Path) -> int:
     return removed
 
 
-def _writer_lives(leftover: Path) -> bool:
-    pid = leftover.name.removeprefix(_ASIDE).split("-", 1)[0]
+def _is_being_written(leftover: Path) -> bool:
+    pid = leftover.name.removeprefix(_PREFIX).split("-", 1)[0]
     if not leftover.is_dir() or not pid.isdigit():
         return False
     try:
@@ -101,5 +101,5 @@ def _sync_file(path: Path) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    with contextlib.suppress(OSError):  # some file systems do not sync folders; the rename is atomic anyway
+    with contextlib.suppress(OSError):  # some file systems cannot sync folders; the rename is atomic anyway
         _sync_file(path)

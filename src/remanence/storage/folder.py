@@ -1,15 +1,12 @@
-"""A sealed folder that a person can read and a program can trust.
+"""The sealed folder: the format of everything that Remanence writes, such as runs and the artifacts of studies.
 
-Every folder that Remanence writes (a training run, a study's artifact) has the same shape:
-
-    remanence.json        what kind of folder, which format and version wrote it, size and SHA-256 of each file
-    config.toml           what it was asked to do
+    remanence.json        the seal: kind of the folder, format, version, size and SHA-256 of each file
+    config.toml           settings
     NAME.safetensors      arrays
-    NAME.jsonl            tables, one JSON object a row
+    NAME.jsonl            tables, one JSON object per row
     NAME.json             small documents
 
-It is filled aside and renamed into place, so it is whole or absent. Each file's checksum is verified
-when it is read. Nothing is ever unpickled.
+The checksum of a file is verified whenever it is read. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -35,17 +32,17 @@ from remanence.storage import atomic
 
 SEAL = "remanence.json"
 FORMAT = 1
-"""Raised whenever a folder's layout changes in a way that older code cannot read."""
+"""Raised whenever the layout changes in a way that older versions cannot read."""
 
 
 class Draft:
-    """A folder being filled; `create` makes one and seals it."""
+    """A folder that is being written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def config(self, values: Mapping[str, Any]) -> None:
-        """Write config.toml; keys without a value are left out."""
+        """Write config.toml; values that are None are left out."""
         self.file("config.toml").write_text(to_toml(values))
 
     def tensors(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -62,18 +59,14 @@ class Draft:
         self.file(f"{name}.json").write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
 
     def file(self, name: str) -> Path:
-        """Where to write any other file of this folder."""
+        """The path at which to write any other file of this folder."""
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def _seal(self, kind: str) -> None:
-        files = sorted(file for file in self.path.rglob("*") if file.is_file())
-        self.file(SEAL).write_text(_seal_text(self.path, kind, files))
-
 
 class Folder:
-    """A sealed folder, opened for reading."""
+    """A sealed folder that is open for reading."""
 
     def __init__(self, path: Path, seal: Mapping[str, Any]) -> None:
         self.path = path
@@ -82,7 +75,7 @@ class Folder:
         self._files: Mapping[str, Mapping[str, Any]] = seal["files"]
 
     def config(self) -> dict[str, Any]:
-        """What this folder was asked to do."""
+        """The settings in config.toml."""
         return tomllib.loads(self._read("config.toml").decode())
 
     def tensors(self, name: str) -> dict[str, NDArray[Any]]:
@@ -102,19 +95,19 @@ class Folder:
         return content
 
     def files(self) -> dict[str, str]:
-        """Every file's SHA-256."""
-        return {name: facts["sha256"] for name, facts in self._files.items()}
+        """SHA-256 of every file."""
+        return {name: entry["sha256"] for name, entry in self._files.items()}
 
     def has(self, file: str) -> bool:
-        """Whether the seal lists this file."""
+        """Whether the folder contains this file, according to its seal."""
         return file in self._files
 
     def digest(self) -> str:
-        """One hash over all the contents, whoever wrote them and when."""
-        return _digest(_json({name: facts["sha256"] for name, facts in sorted(self._files.items())}).encode())
+        """One hash of the content of all files; independent of the version that wrote them."""
+        return _sha256(_json(self.files()).encode())
 
     def verify(self) -> None:
-        """Read everything and compare it with the seal."""
+        """Compare all files with their checksums."""
         for name in self._files:
             self._read(name)
 
@@ -125,63 +118,62 @@ class Folder:
             content = (self.path / name).read_bytes()
         except FileNotFoundError:
             raise RunFolderError(f"{self.path / name} is missing; the folder is damaged.") from None
-        if _digest(content) != self._files[name]["sha256"]:
-            raise RunFolderError(
-                f"{self.path / name} is damaged: its checksum is not the one it was sealed with."
-            )
+        if _sha256(content) != self._files[name]["sha256"]:
+            raise RunFolderError(f"{self.path / name} is damaged: its checksum is not that of the seal.")
         return content
 
 
 def seal_in_place(path: Path, kind: str, files: Iterable[str]) -> None:
-    """Seal a folder that was filled where it stands; until the seal is written it counts as unfinished."""
-    atomic.write_text(path / SEAL, _seal_text(path, kind, [path / file for file in files]))
-
-
-@contextlib.contextmanager
-def create(target: Path, kind: str) -> Iterator[Draft]:
-    """Fill a new folder; when the block ends well it is sealed and becomes `target`."""
-    with atomic.new_folder(target) as aside:
-        draft = Draft(aside)
-        yield draft
-        draft._seal(kind)
-
-
-def open_folder(path: str | Path, kind: str | None = None) -> Folder:
-    """Open a sealed folder; anything else is refused with what was found instead."""
-    path = Path(path)
-    try:
-        seal = json.loads((path / SEAL).read_text())
-        found_kind, found_format, version = seal["remanence"], seal["format"], seal["version"]
-    except (FileNotFoundError, NotADirectoryError):
-        raise RunFolderError(f"{path} is not a folder made by Remanence (it has no {SEAL}).") from None
-    except (ValueError, KeyError, TypeError):
-        raise RunFolderError(f"{path / SEAL} is damaged; the folder cannot be read.") from None
-    if not isinstance(found_format, int) or found_format > FORMAT:
-        raise RunFolderError(
-            f"{path} was made by Remanence {version} in format {found_format}; this is version {__version__}, "
-            f"which reads up to format {FORMAT}. Upgrade Remanence to read it."
-        )
-    if kind is not None and found_kind != kind:
-        raise RunFolderError(f"{path} holds a {found_kind}; a {kind} is needed here.")
-    return Folder(path, seal)
-
-
-def to_toml(values: Mapping[str, Any]) -> str:
-    """Settings as TOML; keys without a value are left out, which is how TOML says none."""
-    return tomli_w.dumps(_without_none(values))
-
-
-def _seal_text(path: Path, kind: str, files: Iterable[Path]) -> str:
-    contents = {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+    """Write the seal of a folder, which lists these files; without its seal, a folder counts as unfinished."""
+    contents = {name: (path / name).read_bytes() for name in files}
     seal = {
         "remanence": kind,
         "format": FORMAT,
         "version": __version__,
         "files": {
-            name: {"bytes": len(content), "sha256": _digest(content)} for name, content in contents.items()
+            name: {"bytes": len(content), "sha256": _sha256(content)} for name, content in contents.items()
         },
     }
-    return json.dumps(seal, indent=2) + "\n"
+    atomic.write_text(path / SEAL, json.dumps(seal, indent=2) + "\n")
+
+
+@contextlib.contextmanager
+def create(target: Path, kind: str) -> Iterator[Draft]:
+    """Write a new folder; at the end of the block it is sealed and becomes `target`, all at once."""
+    with atomic.new_folder(target) as temporary:
+        yield Draft(temporary)
+        files = sorted(file for file in temporary.rglob("*") if file.is_file())
+        seal_in_place(temporary, kind, [file.relative_to(temporary).as_posix() for file in files])
+
+
+def open_folder(path: str | Path, kind: str | None = None) -> Folder:
+    """Open a sealed folder.
+
+    Args:
+        path: the folder.
+        kind: the kind that it must have; any kind by default.
+    """
+    path = Path(path)
+    try:
+        seal = json.loads((path / SEAL).read_text())
+        actual_kind, file_format, version = seal["remanence"], seal["format"], seal["version"]
+    except (FileNotFoundError, NotADirectoryError):
+        raise RunFolderError(f"{path} is not a folder made by Remanence (it has no {SEAL}).") from None
+    except (ValueError, KeyError, TypeError):
+        raise RunFolderError(f"{path / SEAL} is damaged; the folder cannot be read.") from None
+    if not isinstance(file_format, int) or file_format > FORMAT:
+        raise RunFolderError(
+            f"{path} was made by Remanence {version} in format {file_format}; this is version {__version__}, "
+            f"which reads up to format {FORMAT}. Upgrade Remanence to read it."
+        )
+    if kind is not None and actual_kind != kind:
+        raise RunFolderError(f"{path} holds a {actual_kind}; a {kind} is needed here.")
+    return Folder(path, seal)
+
+
+def to_toml(values: Mapping[str, Any]) -> str:
+    """Settings as TOML, which has no null: values that are None are left out."""
+    return tomli_w.dumps(_without_none(values))
 
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,5 +188,5 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True, allow_nan=False)
 
 
-def _digest(content: bytes) -> str:
+def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()

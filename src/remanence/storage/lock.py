@@ -1,4 +1,4 @@
-"""One writer at a time."""
+"""Lock files, so that only one process writes to a folder."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from remanence.errors import RunFolderError
 
 try:
     import fcntl
-except ImportError:  # pragma: no cover - Windows has no flock; there the caller must not start two writers
+except ImportError:  # pragma: no cover - Windows has no flock; users must not start two writers
     fcntl = None  # type: ignore[assignment]
 
 
 @contextmanager
 def exclusive(path: Path, refusal: str) -> Iterator[None]:
-    """Hold a lock file; if another process holds it, refuse with this sentence. The kernel frees it on a kill."""
+    """Hold a lock file during the block; the kernel releases it if the process is killed.
+
+    Args:
+        path: the lock file.
+        refusal: message of the error if another process holds it.
+    """
     handle = acquire(path, refusal)
     try:
         yield
@@ -27,35 +32,32 @@ def exclusive(path: Path, refusal: str) -> Iterator[None]:
 
 
 def acquire(path: Path, refusal: str) -> int:
-    """Hold a lock file until this handle, and every copy of it in a process it was passed to, is closed."""
+    """Hold a lock file until the returned handle is closed, also in processes that it was passed to."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    for again in (True, True, False):
-        if _locked(handle):
+    for retries_left in (2, 1, 0):
+        if _try_lock(handle, shared=False):
             return handle
-        if again:
-            time.sleep(0.01)  # somebody may only have been looking, with `is_held`
+        if retries_left:
+            time.sleep(0.01)  # another process may only be checking, with `is_held`
     os.close(handle)
     raise RunFolderError(refusal)
 
 
-def _locked(handle: int) -> bool:
-    if fcntl is not None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
-
-
 def is_held(path: Path) -> bool:
-    """Whether somebody holds a lock file at this moment; nothing is changed."""
-    if fcntl is None or not path.exists():
+    """Whether a process holds a lock file at this moment; changes nothing."""
+    if not path.exists():
         return False
     handle = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not _try_lock(handle, shared=True)
     finally:
         os.close(handle)
-    return False
+
+
+def _try_lock(handle: int, *, shared: bool) -> bool:
+    if fcntl is not None:
+        try:
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True

@@ -1,4 +1,4 @@
-"""Norm traces inside a sealed folder."""
+"""Write and read traces in sealed folders."""
 
 from __future__ import annotations
 
@@ -15,27 +15,25 @@ _OPTIONAL = ("confidence", "error", "moments")
 
 
 def write_trace(draft: Draft, trace: NormTrace) -> None:
-    """Put a trace into a folder that is being filled."""
+    """Write a trace into a folder."""
     arrays: dict[str, NDArray[Any]] = {"steps": trace.steps, "norms": trace.norms}
     arrays |= {name: values for name in _OPTIONAL if (values := getattr(trace, name)) is not None}
     text_ids = trace.ids.dtype.kind == "U"
     if not text_ids:
         arrays["ids"] = trace.ids
     draft.tensors("trace", arrays)
-    facts = {"mechanism": asdict(trace.mechanism), "provenance": dict(trace.provenance)}
-    draft.document("trace", facts | ({"ids": trace.ids.tolist()} if text_ids else {}))
+    document = {"mechanism": asdict(trace.mechanism), "provenance": dict(trace.provenance)}
+    draft.document("trace", document | ({"ids": trace.ids.tolist()} if text_ids else {}))
 
 
 def read_trace(folder: Folder) -> NormTrace:
-    """The trace of a folder."""
-    arrays, facts = folder.tensors("trace"), folder.document("trace")
+    """Read the trace of a folder."""
+    arrays, document = folder.tensors("trace"), folder.document("trace")
     return NormTrace(
-        ids=arrays["ids"] if "ids" in arrays else np.asarray(facts["ids"], dtype=np.str_),
+        ids=arrays["ids"] if "ids" in arrays else np.asarray(document["ids"], dtype=np.str_),
         steps=arrays["steps"],
         norms=arrays["norms"],
-        confidence=arrays.get("confidence"),
-        error=arrays.get("error"),
-        moments=arrays.get("moments"),
-        mechanism=Mechanism(**facts["mechanism"]),
-        provenance=facts["provenance"],
+        mechanism=Mechanism(**document["mechanism"]),
+        provenance=document["provenance"],
+        **{name: arrays.get(name) for name in _OPTIONAL},
     )

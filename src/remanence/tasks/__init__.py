@@ -1,4 +1,4 @@
-"""What a model's world is: how to build it, its data, and how it is trained."""
+"""Tasks: how to build a model, its data, and how it is trained."""
 
 from remanence.tasks.poison import Poison, draw_poison
 from remanence.tasks.randomness import derive_seed, generator

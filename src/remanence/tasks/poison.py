@@ -1,4 +1,4 @@
-"""Gaussian noise on chosen training inputs, kept so that its influence on the model can be measured later."""
+"""Gaussian noise on some training inputs, saved so that its influence on the model can be measured later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from remanence.tasks.randomness import generator
 from remanence.types import Ids
 
 VARIANCE = 0.062
-"""The paper's σ², on the scale of the inputs as the network sees them."""
+"""The σ² of the paper, on the scale of the network's inputs."""
 _FILE = "poison"
 
 
@@ -25,9 +25,9 @@ class Poison:
     """The noise that was added to each poisoned example.
 
     Args:
-        ids: whose inputs carry noise.
-        noise: [len(ids), *shape of an input], on the scale of the inputs as the network sees them.
-        variance: of the normal distribution that every entry of the noise was drawn from.
+        ids: ids of the poisoned examples.
+        noise: [len(ids), *input_shape], the noise on each input.
+        variance: variance of the noise.
     """
 
     ids: Ids
@@ -35,7 +35,7 @@ class Poison:
     variance: float
 
     def applied(self, examples: Examples) -> Examples:
-        """The same examples, those with these ids poisoned; ids that are not among them are left out."""
+        """Add the noise to the poisoned examples among these."""
         present = np.flatnonzero(np.isin(self.ids, examples.ids))
         inputs = examples.inputs.clone()
         rows = torch.from_numpy(examples.positions(self.ids[present]))
@@ -43,28 +43,36 @@ class Poison:
         return Examples(examples.ids, inputs, examples.labels, examples.class_names)
 
     def only(self, chosen: NDArray[np.bool_]) -> Poison:
-        """The noise of some of the poisoned examples."""
+        """The noise of a subset of the poisoned examples, given as a mask."""
         return Poison(self.ids[chosen], self.noise[torch.from_numpy(chosen)], self.variance)
 
 
 def draw_poison(examples: Examples, ids: Ids, *, variance: float = VARIANCE, seed: int) -> Poison:
-    """Noise for these examples: each one's depends on the seed and its id alone, not on who else is chosen."""
+    """Draw noise for these examples. The noise of an example depends only on the seed and its id.
+
+    Args:
+        examples: the training examples.
+        ids: ids of the examples to poison.
+        variance: variance of the noise.
+        seed: random seed of the noise.
+    """
     shape = examples.input_shape
-    examples.positions(ids)
+    examples.positions(ids)  # refuses unknown ids
     drawn = [
-        torch.randn(shape, generator=generator(seed, "poison", str(example))) for example in ids.tolist()
+        torch.randn(shape, generator=generator(seed, "poison", str(example_id)))
+        for example_id in ids.tolist()
     ]
     noise = torch.stack(drawn) if drawn else torch.zeros((0, *shape))
     return Poison(ids, noise.mul_(variance**0.5), variance)
 
 
 def write_poison(draft: Draft, poison: Poison) -> None:
-    """Keep the noise in a run's folder; the ids and the variance are in its settings."""
+    """Write the noise into the folder of a run; the ids and the variance are in its settings."""
     draft.tensors(_FILE, {"noise": poison.noise.numpy()})
 
 
 def read_poison(folder: Folder, ids: Sequence[int | str], variance: float) -> Poison | None:
-    """The noise of a run, if it was poisoned."""
+    """Read the noise of a run; None if it was not poisoned."""
     if not ids:
         return None
     return Poison(np.asarray(ids), torch.from_numpy(folder.tensors(_FILE)["noise"]), variance)

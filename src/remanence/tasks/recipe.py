@@ -1,4 +1,4 @@
-"""How to train: everything but the model, the data and the seed."""
+"""Recipes: the hyperparameters of training."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ Precision = Literal["float32", "bfloat16", "float16"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """SGD; SGLD when `noise` is above zero.
+    """Hyperparameters of training with SGD, or with SGLD if `noise` is above zero.
 
     Args:
-        epochs: passes over the data (with Poisson sampling: as many steps as passes would have).
-        learning_rate: at the start.
-        batch_size: examples a step; with Poisson sampling, on average.
-        momentum: of SGD.
-        weight_decay: of SGD.
-        schedule: `constant`; `cosine` down to zero; or `milestones`, a factor `decay` at each of these epochs.
-        milestones: epochs at which the learning rate drops.
-        decay: by which factor.
+        epochs: passes over the data; with Poisson sampling, the same number of steps.
+        learning_rate: learning rate at the start.
+        batch_size: examples per step; with Poisson sampling, on average.
+        momentum: SGD momentum.
+        weight_decay: SGD weight decay.
+        schedule: learning rate schedule: `constant`, `cosine` down to zero, or `milestones`.
+        milestones: epochs at which the learning rate is multiplied by `decay`.
+        decay: factor of the learning rate at each milestone.
         noise: standard deviation of Gaussian noise on each coordinate of the mini-batch mean gradient.
-        langevin: take `noise` as the σ of Langevin dynamics, w ← w − η g + √(2η) σ ξ, instead.
-        sampling: `shuffled` epochs, or `poisson`: every example independently at every step, the mean taken over
-            the fixed `batch_size`, which is what a certificate needs.
-        radius: project the weights onto a ball of this radius after each step.
-        accumulate: split each batch into this many parts to save memory; the result is the same but for rounding.
-        augment: random crops and flips, seeded for each example and epoch.
-        precision: run the forward pass under autocast; never worth it on a CPU without native support.
-        channels_last: keep images in that memory format.
+        langevin: use `noise` as the σ of Langevin dynamics instead, w ← w − η g + √(2η) σ ξ.
+        sampling: `shuffled` epochs, or `poisson`: every example is drawn independently at every step and the mean
+            divides by the fixed `batch_size`, as certificates require.
+        radius: project the weights onto a ball of this radius after each step; None for no projection.
+        accumulate: number of parts that each batch is split into, to save memory; results differ only by rounding.
+        augment: random crops and flips, seeded per example and epoch.
+        precision: precision of the forward pass under autocast; slow on a CPU without native support.
+        channels_last: use the memory format `torch.channels_last` for images.
         compile: run the model through `torch.compile`.
     """
 
@@ -72,13 +72,13 @@ class Recipe:
         check_choice("precision", self.precision, ("float32", "bfloat16", "float16"))
         if bool(self.milestones) != (self.schedule == "milestones"):
             raise InputError(
-                f"`milestones` go with schedule='milestones', and only with it; got {self.milestones} "
+                f"`milestones` must be given with schedule='milestones', and only then; got {self.milestones} "
                 f"and {self.schedule!r}."
             )
         object.__setattr__(self, "milestones", tuple(self.milestones))
 
     def steps_per_epoch(self, n_examples: int) -> int:
-        """Optimizer steps in one pass over this many examples."""
+        """Optimizer steps per epoch with this many examples."""
         return math.ceil(n_examples / self.batch_size)
 
     def total_steps(self, n_examples: int) -> int:
@@ -86,7 +86,7 @@ class Recipe:
         return self.epochs * self.steps_per_epoch(n_examples)
 
     def learning_rate_at(self, step: int, steps_per_epoch: int) -> float:
-        """The learning rate of this step, counted from 0."""
+        """Learning rate of a step, counted from 0."""
         if self.schedule == "cosine":
             return self.learning_rate * 0.5 * (1 + math.cos(math.pi * step / (self.epochs * steps_per_epoch)))
         passed = sum(step >= milestone * steps_per_epoch for milestone in self.milestones)
@@ -99,9 +99,14 @@ class Recipe:
     def mechanism(
         self, n_examples: int, *, assumed_sigma: float, model: nn.Module | None = None
     ) -> Mechanism:
-        """What accounting needs to know of a run with this recipe.
+        """The mechanism of a training run with this recipe, for privacy accounting.
 
-        Langevin noise is larger on the gradient when the learning rate is smaller; the smallest is reported.
+        Langevin noise on the gradient grows as the learning rate falls; its smallest value is used.
+
+        Args:
+            n_examples: number of training examples.
+            assumed_sigma: the noise to assume if the recipe adds none.
+            model: the model, to see whether its layers couple examples.
         """
         return Mechanism(
             sigma=self.noise_at(self.learning_rate) or assumed_sigma,
@@ -116,13 +121,13 @@ class Recipe:
 
 
 def couples_examples(modules: Iterable[nn.Module]) -> bool:
-    """Whether a module makes one example's gradient depend on the others of its batch in training."""
+    """Whether the gradient of an example depends on others in its batch in training, because of BatchNorm."""
     coupling = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
     return any(isinstance(module, coupling) for module in modules)
 
 
 RECIPES = {
-    # The paper names neither momentum nor batch size; these are the usual ones for this schedule.
+    # The paper gives neither momentum nor batch size; these are the usual ones for this schedule.
     "paper": Recipe(
         epochs=150,
         learning_rate=0.01,

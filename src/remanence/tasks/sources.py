@@ -1,4 +1,4 @@
-"""Where a task comes from: names, paths and options that a settings file can hold and a worker process can open."""
+"""Tasks described by names, paths and options, which a settings file can hold and a worker process can open."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from remanence.tasks.recipe import Recipe
 from remanence.tasks.task import Task
 
 _DRAW = 0
-"""Seed of the draw when only a part of a data set is used: the same part everywhere."""
+"""Seed of the random part of a data set: everywhere the same."""
 
 
 @dataclass(frozen=True)
 class DataSource:
-    """Which examples.
+    """A data set, or a random part of it.
 
     Args:
-        source: the name of a data set, or the path of a pack, folder or table, also relative to the data folder.
-        train: how many training examples to draw; all when 0.
-        test: how many test examples to draw; all when 0.
-        digest: what the examples must hash to; empty to accept any.
+        source: name of a data set, or path of an `.npz` file, folder of images or table, also relative to the data
+            folder.
+        train: number of training examples to draw; 0 for all.
+        test: number of test examples to draw; 0 for all.
+        digest: expected digest of the examples; empty to accept any.
         data_dir: the data folder on this machine.
     """
 
@@ -40,49 +41,55 @@ class DataSource:
     data_dir: str | None = field(default=None, metadata=NOT_IN_KEY)
 
     def read(self) -> tuple[Examples, Examples]:
-        """Training and test examples, read anew."""
-        place = self.source if self.source in DATASETS else str(self._place())
-        train, test = load_dataset(place, self.data_dir)
-        return _drawn(train, self.train, "train"), _drawn(test, self.test, "test")
+        """Read training and test examples from disk."""
+        source = self.source if self.source in DATASETS else self._path()
+        train, test = load_dataset(source, self.data_dir)
+        return _draw(train, self.train, "train"), _draw(test, self.test, "test")
 
     def load(self) -> tuple[Examples, Examples]:
-        """As `read`, kept in memory for the next call; refused when they are not the examples of `digest`."""
+        """Like `read`, but cached in memory; an error if the examples do not match `digest`."""
         train, test, digest = _loaded(replace(self, digest=""), self._stamp())
         if self.digest and digest != self.digest:
             raise DataError(
                 f"Expected the examples that {self.source} had when the work was planned; this process reads other "
-                "ones. Check the data folder (`data_dir`, REMANENCE_DATA) on all machines."
+                "examples. Check the data folder (`data_dir`, REMANENCE_DATA) on all machines."
             )
         return train, test
 
     def digested(self) -> DataSource:
-        """The same source, tied to the examples it has now."""
+        """The same source with the digest of its current examples."""
         return replace(self, digest=_loaded(replace(self, digest=""), self._stamp())[2])
 
-    def _place(self) -> Path:
-        """A path as it is, or below the data folder."""
+    def _path(self) -> Path:
+        """The path itself, or below the data folder."""
         path, folder = Path(self.source).expanduser(), data_folder(self.data_dir)
         if path.exists() or (folder / path).exists():
             return path if path.exists() else folder / path
         if not path.suffix and len(path.parts) == 1:
-            return path  # a misspelt name, for which `load_dataset` suggests the nearest
+            return path  # a misspelled name, for which `load_dataset` suggests the nearest
         raise DataError(
-            f"Expected the data {self.source} at this path or in the data folder {folder}; it is in neither. Say "
-            "where the data folder is with `data_dir` or REMANENCE_DATA."
+            f"Expected the data {self.source} at this path or in the data folder {folder}; it is in neither. Set "
+            "`data_dir` or REMANENCE_DATA to the data folder."
         )
 
     def _stamp(self) -> tuple[str, int, int]:
-        """Changes when the file does, or when another data folder is used."""
+        """Changes if the file changes or another data folder is used."""
         if self.source in DATASETS:
             return str(data_folder(self.data_dir)), 0, 0
-        place = self._place()
-        facts = place.stat() if place.exists() else None
-        return (str(place), 0, 0) if facts is None else (str(place), facts.st_mtime_ns, facts.st_size)
+        path = self._path()
+        if not path.exists():
+            return str(path), 0, 0
+        return str(path), path.stat().st_mtime_ns, path.stat().st_size
 
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Which network: a name or `package.module:function`, and the options of the function that builds it."""
+    """A model by name.
+
+    Args:
+        name: name of a model, or `package.module:function`.
+        options: keyword arguments of the function that builds it.
+    """
 
     name: str = "small_conv"
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -90,18 +97,24 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class TaskSource:
-    """A task by names. Two sources that are equal open equal tasks."""
+    """A task by names; equal sources open equal tasks.
+
+    Args:
+        data: the data set.
+        model: the model.
+        recipe: how to train.
+    """
 
     data: DataSource
     model: ModelSource
     recipe: Recipe
 
     def open(self) -> Task:
-        """The task; data that were read before in this process are not read again."""
+        """Open the task, with data cached in memory."""
         return self.with_data(*self.data.load())
 
     def with_data(self, train: Examples, test: Examples) -> Task:
-        """The task with data that are already in memory."""
+        """The task with these data."""
         return Task(
             lambda: build_model(self.model.name, train, **self.model.options), train, test, self.recipe
         )
@@ -113,12 +126,13 @@ def _loaded(source: DataSource, stamp: tuple[str, int, int]) -> tuple[Examples, 
     return *parts, "-".join(examples.digest()[:16] for examples in parts)
 
 
-def _drawn(examples: Examples, size: int, name: str) -> Examples:
+def _draw(examples: Examples, size: int, name: str) -> Examples:
     if size == 0 or size == len(examples):
         return examples
     if not 0 < size < len(examples):
         raise InputError(
-            f"`data.{name}` must be between 1 and the {len(examples)} examples there are, or 0 for all; got {size}."
+            f"`data.{name}` must be between 1 and the {len(examples)} examples of the data set, or 0 for all; "
+            f"got {size}."
         )
     rng = np.random.default_rng((_DRAW, len(examples)))
     return examples.take(examples.ids[np.sort(rng.choice(len(examples), size, replace=False))])

@@ -1,4 +1,4 @@
-"""A task: everything that Remanence must know about a model's world."""
+"""A task: model, data and training recipe."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from remanence.types import ForgetSet
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """How to build a model, what to train it on, and how.
+    """How to build a model, its data, and how to train it.
 
     Args:
-        model: builds a new, untrained module.
+        model: function that builds a new, untrained module.
         train: the training examples.
-        test: the held-out examples.
-        recipe: how models of this task are trained.
+        test: the test examples.
+        recipe: how to train.
     """
 
     model: Callable[[], nn.Module]
@@ -31,11 +31,11 @@ class Task:
     recipe: Recipe
 
     def new_model(self, seed: int) -> nn.Module:
-        """A module with the initial weights of this seed; the caller's random state is left alone."""
+        """A new module whose initial weights depend only on the seed; does not change torch's random state."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed, "weights"))
             return self.model()
 
     def split(self, forget_set: ForgetSet) -> Split:
-        """The data with a forget set."""
+        """The data, split by a forget set."""
         return Split(self.train, self.test, forget_set)

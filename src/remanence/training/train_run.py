@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,10 +12,10 @@ import torch
 from torch import nn
 
 from remanence.data import Examples
-from remanence.errors import DataError, InputError, RunFolderError
+from remanence.errors import DataError, InputError
 from remanence.gradients.evaluation_mode import evaluating
 from remanence.stages import NOT_IN_KEY
-from remanence.storage import SEAL, Draft, Folder, atomic, open_folder, seal_in_place, to_toml, write_trace
+from remanence.storage import SEAL, UNFINISHED, Draft, Folder, claim, open_folder, seal_in_place, write_trace
 from remanence.storage.lock import exclusive
 from remanence.tasks import DataSource, ModelSource, Poison, Recipe, Task, TaskSource, draw_poison
 from remanence.tasks.poison import VARIANCE, write_poison
@@ -27,8 +26,6 @@ from remanence.training.ranks import ALONE, Ranks
 from remanence.training.recorder import TRACE_FILES, Recorder
 from remanence.types import Measurement, as_ids, check_positive
 
-UNFINISHED = "unfinished.toml"
-"""The settings of a run that is not finished yet."""
 ASSUMED_SIGMA = 0.1
 """The noise that accounting assumes where training added none; scores can name another."""
 Progress = Callable[[int, int], None]
@@ -257,42 +254,3 @@ def _seal(
     if not settings.keep_checkpoints:
         shutil.rmtree(out / "checkpoints", ignore_errors=True)
     (out / UNFINISHED).unlink(missing_ok=True)
-
-
-def claim(config: Mapping[str, Any], out: Path, resume: bool, *, kind: str = "training") -> bool:
-    """Reserve the folder for this run, or say why not. Returns whether it is new; other files are never touched."""
-    if out.exists() and not out.is_dir():
-        raise RunFolderError(f"{out} is a file; `out` must be a folder.")
-    wanted = to_toml(config)
-    if (out / SEAL).exists():
-        open_folder(out, kind)
-        if not resume:
-            raise RunFolderError(f"{out} holds a finished run; choose another folder. Nothing was changed.")
-        _refuse_difference(tomllib.loads((out / "config.toml").read_text()), tomllib.loads(wanted), out)
-    elif (out / UNFINISHED).exists():
-        if not resume:
-            raise RunFolderError(f"{out} holds an unfinished run; resume it, or choose another folder.")
-        _refuse_difference(tomllib.loads((out / UNFINISHED).read_text()), tomllib.loads(wanted), out)
-    else:
-        if out.exists() and any(not entry.name.startswith(".") for entry in out.iterdir()):
-            raise RunFolderError(
-                f"{out} is not empty and not a run; choose another folder. Nothing was changed."
-            )
-        atomic.write_text(out / UNFINISHED, wanted)
-        return True
-    return False
-
-
-def _refuse_difference(
-    begun: Mapping[str, Any], wanted: Mapping[str, Any], out: Path, prefix: str = ""
-) -> None:
-    for key in sorted(
-        begun.keys() | wanted.keys(), key=lambda name: (isinstance(begun.get(name), list), name)
-    ):
-        before, now = begun.get(key), wanted.get(key)  # long lists last: a single value says more
-        if isinstance(before, dict) and isinstance(now, dict):
-            _refuse_difference(before, now, out, f"{prefix}{key}.")
-        elif before != now:
-            raise InputError(
-                f"{out} was begun with {prefix}{key} = {before}; now it is {now}. Resume with the same settings."
-            )

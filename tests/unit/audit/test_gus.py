@@ -13,8 +13,8 @@ from remanence.audit import METRICS, Context, Evaluation, evaluate
 from remanence.audit.gus import gus_scores
 from remanence.data import Split, digits
 from remanence.models import small_conv
-from remanence.training import Recipe, train_steps
 from remanence.tasks.poison import Poison, draw_poison
+from remanence.training import Recipe, train_steps
 
 TRAIN, TEST = digits()
 IDS = rm.random_set(TRAIN.ids, 200, 0).ids

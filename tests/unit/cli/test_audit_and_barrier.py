@@ -12,8 +12,7 @@ from remanence.cli.main import run
 from remanence.data import digits
 from remanence.forgetting import write_forget_sets
 from remanence.storage import Draft, seal_in_place
-from remanence.training import Recipe
-from remanence.training.train_run import RunSettings, train_run
+from remanence.training import Recipe, RunSettings, train_run
 
 TRAIN, _ = digits()
 FORGET = TRAIN.ids[:60]
@@ -94,8 +93,8 @@ def test_people_get_tables_and_what_they_mean(place: Path, capsys: pytest.Captur
     assert run([str(each) for each in arguments]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert METRICS["klom"].meaning in text
-    assert "klom says little with 3 oracles" in text
-    assert "The noise's variance is 0.062 on inputs as the network sees them" in text
+    assert "klom is unreliable with 3 oracles" in text
+    assert "The variance of the noise is 0.062 on inputs as the network sees them" in text
 
 
 def test_shadow_models_are_trained_once_and_their_cost_is_said_first(
@@ -113,13 +112,13 @@ def test_shadow_models_are_trained_once_and_their_cost_is_said_first(
     options = ["u_lira_accuracy", "--shadows", 6, "--cache", tmp_path, "--workers", 1, "--json"]
     assert run([str(each) for each in (*arguments, *options)]) == 0
     captured = capsys.readouterr()
-    assert "6 shadow models of 160 training and 0 unlearning steps each, 960 steps in all" in captured.err
+    assert "6 shadow models of 160 training and 0 unlearning steps each, 960 steps in total" in captured.err
     made = sorted((tmp_path / "shadows").glob("shadow-*"))
     assert len(made) == 6
     before = [path.stat().st_mtime_ns for path in made]
     assert run([str(each) for each in (*arguments, *options)]) == 0
     again = capsys.readouterr()
-    assert "6 of them are in" in again.err
+    assert "6 of them are already in" in again.err
     assert json.loads(again.out) == json.loads(captured.out)
     assert [path.stat().st_mtime_ns for path in made] == before
 
@@ -185,14 +184,14 @@ def no_weights(place: Path) -> Path:
         ),
         (
             ["audit", "plain", "--forget", "set.json", "--metrics", "klom"],
-            "`klom` needs oracles; pass `oracles`",
+            "`klom` needs oracles; pass --oracles",
         ),
-        (["audit", "plain", "--forget", "set.json", "--metrics", "u_lira"], "needs shadows; pass `shadows`"),
+        (["audit", "plain", "--forget", "set.json", "--metrics", "u_lira"], "needs shadows; pass --shadows"),
         (["audit", "plain", "--forget", "set.json", "--metrics", "mie"], "Did you mean 'mia'"),
         (["audit", "plain", "--forget", "all.json"], "must leave examples to retain"),
         (
             ["audit", "plain", "run", "--forget", "set.json", "--shadows", "6"],
-            "audit runs of different making",
+            "audit runs that were made differently one by one",
         ),
         (
             ["audit", "plain", "--forget", "set.json", "--shadows", "3"],
@@ -202,16 +201,16 @@ def no_weights(place: Path) -> Path:
         (["audit", "plain", "--forget", "missing.json"], "missing.json"),
         (["audit", "missing", "--forget", "set.json"], "is not a folder made by Remanence"),
         (["audit", "no-weights", "--forget", "set.json"], "no model"),
-        (["audit", "--forget", "set.json"], "Name a run to audit"),
-        (["audit", "plain", "--forget", "set.json", "--tolerance", "0"], "must be above 0"),
+        (["audit", "--forget", "set.json"], "Expected at least one run in RUNS"),
+        (["audit", "plain", "--forget", "set.json", "--tolerance", "0"], "--tolerance must be above 0"),
         (["barrier", "plain", "wide"], "same weights"),
-        (["barrier", "plain"], "Give two runs"),
+        (["barrier", "plain"], "Expected two RUNS, or --oracles with --before and --after"),
         (["barrier", "plain", "run", "--on", "forget"], "needs a forget set"),
-        (["barrier", "plain", "run", "--points", "2"], "at least 3"),
-        (["barrier", "plain", "run", "--examples", "0"], "at least 1"),
+        (["barrier", "plain", "run", "--points", "2"], "--points must be at least 3"),
+        (["barrier", "plain", "run", "--examples", "0"], "--examples must be at least 1"),
         (["barrier", "plain", "no-weights"], "no model"),
-        (["barrier", "plain", "run", "--out", "set.json"], "is a file"),
-        (["barrier", "--oracles", "oracle1", "oracle2"], "by --before and --after"),
+        (["barrier", "plain", "run", "--out", "set.json"], "is a file; --out must be a folder"),
+        (["barrier", "--oracles", "oracle1", "oracle2"], "as --before and --after, and no RUNS"),
         (
             ["barrier", "--oracles", "run", "--before", "plain", "--forget", "set.json"],
             "was trained on 60 of",

@@ -75,14 +75,14 @@ def test_what_has_no_finite_value_is_said_to_be_vacuous(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([*LOSS, "--alpha", "1"], "`alpha` must be a finite number above 1; got 1.0"),
+        ([*LOSS, "--alpha", "1"], "--alpha must be a finite number above 1; got 1.0"),
         (_loss(rate="128"), "batch_size / len(train)"),
-        (_loss(ratio="-1"), "must be finite and not negative"),
+        (_loss(ratio="-1"), "--ratio must be finite and not negative"),
         (_loss(ratio="nan"), "got nan"),
         (["bound", "steps", "0.5", "--loss", "2"], "--train-steps"),
-        (["bound", "steps", "0.5", *CONVEX], "needs `--loss`"),
-        (["bound", "convert"], "--mu"),
-        (["bound", "convert", "--alpha", "8"], "`divergences`"),
+        (["bound", "steps", "0.5", *CONVEX], "needs --loss"),
+        (["bound", "convert"], "either --mu, or --alpha with --divergence"),
+        (["bound", "convert", "--alpha", "8"], "--divergence must"),
     ],
 )
 def test_bad_input_is_one_sentence(capsys, arguments, message):

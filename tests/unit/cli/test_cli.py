@@ -62,7 +62,7 @@ def test_trouble_is_one_sentence(
     def trouble(arguments: list[str]) -> None:
         raise error
 
-    monkeypatch.setattr(main, "app", trouble)
+    monkeypatch.setattr(main, "execute", trouble)
     assert run([]) == code
     err = capsys.readouterr().err
     assert words in err
@@ -73,7 +73,7 @@ def test_an_unforeseen_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> N
     def trouble(arguments: list[str]) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(main, "app", trouble)
+    monkeypatch.setattr(main, "execute", trouble)
     with pytest.raises(ZeroDivisionError):
         run([])
 

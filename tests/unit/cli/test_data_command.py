@@ -10,7 +10,7 @@ from remanence.cli.main import run
 
 def test_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["data", "list", "--data-dir", str(tmp_path)]) == 0
-    assert "not here; from https://www.cs.toronto.edu" in capsys.readouterr().out
+    assert "missing; get it from https://www.cs.toronto.edu" in capsys.readouterr().out
     assert run(["data", "list", "--data-dir", str(tmp_path), "--json"]) == 0
     found = {row["name"]: row["ready"] for row in json.loads(capsys.readouterr().out)["datasets"]}
     assert found == {"digits": True, "fashion-mnist": False, "cifar10": False, "svhn": False}

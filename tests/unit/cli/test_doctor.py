@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from remanence.cli import doctor
+from remanence import doctor
 from remanence.cli.main import run
 from remanence.machine import Capability, MachineReport
 

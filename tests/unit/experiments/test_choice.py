@@ -20,7 +20,9 @@ from remanence.types import Measurement
 
 def trajectory(*values: float, metric: str = "mia", start: float = 0.0) -> Trajectory:
     """Measured at steps 0, 1, 2, ...; the first is before unlearning."""
-    return Trajectory([Measurement(metric, "f", value, step, 0) for step, value in enumerate((start, *values))])
+    return Trajectory(
+        [Measurement(metric, "f", value, step, 0) for step, value in enumerate((start, *values))]
+    )
 
 
 def configuration(number: int, *balance: float) -> Tried:

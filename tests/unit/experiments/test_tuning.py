@@ -75,7 +75,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-SMALL: dict[str, Any] = {"method": "l1_sparse", "options": {"epochs": 1}, "trials": 3, "oracles": 1, "sample": 100}
+SMALL: dict[str, Any] = {
+    "method": "l1_sparse",
+    "options": {"epochs": 1},
+    "trials": 3,
+    "oracles": 1,
+    "sample": 100,
+}
 
 
 def small(**changes: Any) -> TuneSettings:
@@ -113,7 +119,7 @@ def test_a_configuration_that_diverges_is_a_bad_one_not_an_end(run: Path, tmp_pa
     assert result.choice.options["learning_rate"] < 1
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     pass
 
 
@@ -134,13 +140,13 @@ def tallies(monkeypatch: pytest.MonkeyPatch) -> list[Tally]:
 def stop_after(configurations: int) -> Callable[[str, float, float], None]:
     def progress(what: str, done: float, total: float) -> None:
         if what == "Trying configurations" and done == configurations:
-            raise Stopped
+            raise StoppedError
 
     return progress
 
 
 def interrupted(run: Path, out: Path, configurations: int, **changes: Any) -> None:
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         tune(open_run(run), small(**changes), out, progress=stop_after(configurations))
 
 
@@ -180,7 +186,10 @@ def test_a_tuning_resumed_with_another_number_of_workers_asks_for_as_many_at_a_t
     assert "batch = 2" in config
     assert "workers" not in config
     # finished: it may be looked at with any number
-    assert tune(open_run(run), small(trials=4, workers=3), tmp_path / "noisy", resume=True).tried == resumed.tried
+    assert (
+        tune(open_run(run), small(trials=4, workers=3), tmp_path / "noisy", resume=True).tried
+        == resumed.tried
+    )
 
 
 def test_an_unfinished_tuning_is_not_begun_anew_unasked(run: Path, tmp_path: Path) -> None:

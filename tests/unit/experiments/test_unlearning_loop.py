@@ -110,17 +110,15 @@ def test_it_stops_after_the_steps_asked_for_or_when_the_measurements_say_so() ->
 def test_an_interrupted_run_continues_to_the_same_measurements(tmp_path: Path) -> None:
     model, undisturbed = new_model(), unlearn(new_model(), at=range(7))
 
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     def stop(done: int, total: int) -> None:
         if done == 5:
-            raise Stop
+            raise StopError
 
-    with pytest.raises(Stop):
-        unlearn(
-            model, at=range(7), checkpoints=Checkpoints(tmp_path), checkpoint_every=2, progress=stop
-        )
+    with pytest.raises(StopError):
+        unlearn(model, at=range(7), checkpoints=Checkpoints(tmp_path), checkpoint_every=2, progress=stop)
     steps: list[int] = []
     resumed = unlearn(
         model,

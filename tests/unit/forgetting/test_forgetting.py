@@ -158,7 +158,7 @@ def test_files_that_are_no_forget_set(tmp_path: Path) -> None:
 
 def test_every_way_says_what_it_needs() -> None:
     for how in SELECTION_RULES:
-        with pytest.raises(rm.InputError, match=f"Choosing by {how} needs `"):
+        with pytest.raises(rm.InputError, match=f"Selecting by {how!r} needs `"):
             choose(how, SCORES)
     with pytest.raises(rm.UnknownNameError, match="Did you mean 'hardest'"):
         choose("harder", SCORES)

@@ -141,7 +141,9 @@ def test_a_log_on_a_full_disk_ends_the_run_in_the_same_sentence(tmp_path: Path) 
     store, stage = Store(tmp_path), Bad()
     store.log(stage).parent.mkdir()
     store.log(stage).symlink_to("/dev/full")
-    with pytest.raises(RemanenceError, match=r"No space left on device.*free some disk space and run it again"):
+    with pytest.raises(
+        RemanenceError, match=r"No space left on device.*free some disk space and run it again"
+    ):
         run_stages([stage], store, workers=1)
 
 

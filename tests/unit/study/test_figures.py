@@ -33,7 +33,7 @@ def artifact(place: Path, role: dict[str, Any], oracles: Sequence[float]) -> Fol
             draft.document("forget_set", {"mean_privacy_loss": 10.0**band * (1 + role["scored_by"])})
         elif role["role"] == "score":
             losses = np.arange(1.0, 41.0)
-            columns = {name: losses for name in ("privacy_loss", *PROXIES)}
+            columns = dict.fromkeys(("privacy_loss", *PROXIES), losses)
             draft.tensors("scores", {"ids": np.arange(40), **columns})
             draft.document("status", {"status": "heuristic", "reasons": ["no noise"]})
         elif role["role"] == "tuned":
@@ -42,9 +42,7 @@ def artifact(place: Path, role: dict[str, Any], oracles: Sequence[float]) -> Fol
             draft.rows("measurements", [row(name, 0, oracles[role["scored_by"]]) for name in ("ua", "mia")])
         else:
             there = band + (2 if role["method"] == "l1_sparse" else 0) + role["seed"]
-            values = [
-                (name, step, 0.5 * (step >= there)) for name in ("ua", "mia") for step in range(LENGTH)
-            ]
+            values = [(name, step, 0.5 * (step >= there)) for name in ("ua", "mia") for step in range(LENGTH)]
             draft.rows("measurements", [row(*value) for value in values])
             draft.document("unlearning", {"steps_per_epoch": 1, "diverged": None})
     return open_folder(place, "made-up")

@@ -287,7 +287,9 @@ def test_a_learning_rate_is_judged_by_the_oracles_of_the_set_it_was_tried_on() -
 @pytest.mark.parametrize("name", ["proxies", "hardest", "loss-barriers", "group-loss", "rankings"])
 def test_sets_of_every_seed_are_refused_for_figures_that_compare_one(name: str) -> None:
     study = load_study(name, "smoke", ["forget.per_seed=true"])
-    with pytest.raises(InputError, match=rf"`forget\.per_seed` needs one of .*; got the figure {study.figure}"):
+    with pytest.raises(
+        InputError, match=rf"`forget\.per_seed` needs one of .*; got the figure {study.figure}"
+    ):
         check(study)
 
 

@@ -35,7 +35,9 @@ class Nothing(Stage):
         draft.document("value", {})
 
 
-def nothing(stage: type[Stage] = Nothing, older_by: int = 0, needed: tuple[Stage, ...] = (), **params: Any) -> Stage:
+def nothing(
+    stage: type[Stage] = Nothing, older_by: int = 0, needed: tuple[Stage, ...] = (), **params: Any
+) -> Stage:
     """An empty stage of the same kind as another, made by code of the same version or an older one."""
     body = {"kind": stage.kind, "version": stage.version - older_by}
     return type("Empty", (Nothing,), body)(params_=params, needed=needed)

@@ -47,7 +47,9 @@ def test_a_part_of_the_data_is_the_same_part_everywhere() -> None:
     assert train.ids.tolist() == again.ids.tolist()
     assert np.isin(train.ids, digits()[0].ids).all()
     assert len(DataSource("digits").read()[0]) == len(digits()[0])
-    with pytest.raises(InputError, match=r"`data\.train` must be between 1 and the 1297 examples there are"):
+    with pytest.raises(
+        InputError, match=r"`data\.train` must be between 1 and the 1297 examples of the data set"
+    ):
         DataSource("digits", train=1298).read()
 
 
@@ -66,7 +68,9 @@ def test_other_examples_than_those_planned_with_are_refused(tmp_path: Path) -> N
     assert planned.digested() == planned
     planned.load()
     write_pack(tmp_path / "mine.npz", offset=1)
-    with pytest.raises(DataError, match=r"Expected the examples that .*mine\.npz had when the work was planned"):
+    with pytest.raises(
+        DataError, match=r"Expected the examples that .*mine\.npz had when the work was planned"
+    ):
         planned.load()
     with pytest.raises(DataError, match="when the work was planned"):
         TaskSource(planned, ModelSource("mlp"), RECIPE).open()

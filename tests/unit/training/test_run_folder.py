@@ -109,7 +109,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
 def test_a_run_gives_its_trace_or_says_that_there_is_none(tmp_path: Path) -> None:
     train_run(RunSettings("digits", "mlp", QUICK, record=2), tmp_path / "recorded")
     assert len(open_run(tmp_path / "recorded").trace().ids) == 1297
-    with pytest.raises(RunFolderError, match="Expected a trace in .*; it has none"):
+    with pytest.raises(RunFolderError, match=r"Expected a trace in .*; it has none"):
         open_run(trained(tmp_path / "bare")).trace()
 
 
@@ -130,7 +130,9 @@ def test_a_run_that_changed_since_the_work_was_planned_is_refused(tmp_path: Path
     reference.open()
     shutil.rmtree(tmp_path / "run")
     trained(tmp_path / "run", seed=1)
-    with pytest.raises(RunFolderError, match=r"Expected .*run as it was when the work was planned; it has changed"):
+    with pytest.raises(
+        RunFolderError, match=r"Expected .*run as it was when the work was planned; it has changed"
+    ):
         reference.open()
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(RunFolderError, match="not a folder made by Remanence"):

@@ -386,7 +386,7 @@ def test_a_recording_goes_on_with_a_restored_run(tmp_path: Path) -> None:
     recording = Recording(3, "even", out=tmp_path)
     checkpoints = Checkpoints(tmp_path / "checkpoints")
 
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     training = Training(model(), few(), RECIPE, seed=1)
@@ -394,9 +394,9 @@ def test_a_recording_goes_on_with_a_restored_run(tmp_path: Path) -> None:
     def stop(step: int) -> None:
         if step == 4:
             checkpoints.save(training, [])
-            raise Stop
+            raise StopError
 
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         train_and_record(training, recording, after_step=stop)
     resumed = Training(model(), few(), RECIPE, seed=1)
     checkpoints.restore(resumed)
