@@ -71,9 +71,9 @@ if TYPE_CHECKING:
     from remanence.types import ForgetSet as ForgetSet
     from remanence.types import Measurement as Measurement
     from remanence.types import Mechanism as Mechanism
-    from remanence.types import NormTrace as NormTrace
     from remanence.types import Scores as Scores
     from remanence.types import Status as Status
+    from remanence.types import Trace as Trace
     from remanence.unlearning import METHODS as METHODS
     from remanence.unlearning import Method as Method
     from remanence.unlearning import make_method as make_method
@@ -130,7 +130,7 @@ _HOME = {
         "unlearn_run",
     ),
     "remanence.unlearning": ("METHODS", "Method", "make_method"),
-    "remanence.types": ("Bound", "ForgetSet", "Measurement", "Mechanism", "NormTrace", "Scores", "Status"),
+    "remanence.types": ("Bound", "ForgetSet", "Measurement", "Mechanism", "Trace", "Scores", "Status"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -25,7 +25,7 @@ PUBLIC = {
     "Measurement",
     "Mechanism",
     "Method",
-    "NormTrace",
+    "Trace",
     "NumericalError",
     "Plan",
     "Recipe",

@@ -7,14 +7,14 @@ from remanence.types import as_ids, positions_of
 MECHANISM = rm.Mechanism(sigma=0.1, sampling_rate=0.1, steps=10, batch_size=32)
 
 
-def trace(**changes: object) -> rm.NormTrace:
+def trace(**changes: object) -> rm.Trace:
     values: dict[str, object] = {
         "ids": np.array([3, 1, 2]),
         "steps": np.array([0, 5, 10]),
         "norms": np.ones((3, 3)),
         "mechanism": MECHANISM,
     }
-    return rm.NormTrace(**(values | changes))  # type: ignore[arg-type]
+    return rm.Trace(**(values | changes))  # type: ignore[arg-type]
 
 
 def test_batch_size_taken_for_rate_says_so() -> None:

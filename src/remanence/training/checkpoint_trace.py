@@ -22,7 +22,7 @@ from remanence.tasks import Recipe
 from remanence.training.example_statistics import example_statistics, trace_from_rows
 from remanence.training.ranks import SINGLE_PROCESS, Ranks
 from remanence.training.train_run import ASSUMED_SIGMA
-from remanence.types import Mechanism, NormTrace, Sampling
+from remanence.types import Mechanism, Sampling, Trace
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def trace_run(
     *,
     ranks: Ranks = SINGLE_PROCESS,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> NormTrace:
+) -> Trace:
     """Make a trace from saved checkpoints and leave it in `out`, a folder that scores are computed from.
 
     Args:

@@ -17,7 +17,7 @@ from remanence.gradients.example_norms import prepare_engine, refuse_infinite, t
 from remanence.gradients.losses import ExampleLoss
 from remanence.gradients.norm_engine import NormEngine
 from remanence.training.ranks import SINGLE_PROCESS, Ranks
-from remanence.types import Ids, Mechanism, NormTrace
+from remanence.types import Ids, Mechanism, Trace
 
 Row = dict[str, NDArray[np.float32]]
 """The statistics of all examples, by name."""
@@ -62,12 +62,10 @@ def trace_from_rows(
     rows: Sequence[Row],
     mechanism: Mechanism,
     provenance: Mapping[str, str],
-) -> NormTrace:
+) -> Trace:
     """The trace of the statistics at several steps."""
     tables: dict[str, Any] = {name: np.stack([row[name] for row in rows]) for name in _NAMES}
-    return NormTrace(
-        ids, np.array(steps, dtype=np.int64), mechanism=mechanism, provenance=provenance, **tables
-    )
+    return Trace(ids, np.array(steps, dtype=np.int64), mechanism=mechanism, provenance=provenance, **tables)
 
 
 def _batch_size(engine: NormEngine, examples: Examples, device: torch.device) -> int:

@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 
 from remanence.data import Examples
 from remanence.training.recorder import Recorder
-from remanence.types import NormTrace
+from remanence.types import Trace
 
 
 class Logits(nn.Module):
@@ -47,7 +47,7 @@ class RecorderCallback(TrainerCallback):
     ) -> None:
         self._examples, self._argument, self._options = examples, argument, options
         self._recorder: Recorder | None = None
-        self.trace: NormTrace | None = None
+        self.trace: Trace | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: nn.Module, **_: Any) -> None:
         self._recorder = Recorder(

@@ -18,7 +18,7 @@ from remanence.storage import create, write_trace
 from remanence.tasks.recipe import couples_examples
 from remanence.training.example_statistics import confidence_and_error
 from remanence.training.recorder import as_examples
-from remanence.types import Ids, Mechanism, NormTrace, as_ids
+from remanence.types import Ids, Mechanism, Trace, as_ids
 
 
 class InflightRecorder:
@@ -120,13 +120,13 @@ class InflightRecorder:
             )
         self._epoch_ends.append(self._step)
 
-    def finish(self) -> NormTrace:
+    def finish(self) -> Trace:
         """The trace. Row i is epoch i; `moments` holds the step at which each norm was taken."""
         if len(self._epoch_ends) != len(self._moments):
             raise InputError(
                 f"Training must take {len(self._moments)} epochs before `finish`; it took {len(self._epoch_ends)}."
             )
-        trace = NormTrace(
+        trace = Trace(
             self._examples.ids,
             np.array(self._epoch_ends, dtype=np.int64),
             mechanism=self._mechanism,

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from remanence.data import Examples
 from remanence.errors import InputError
 from remanence.training.recorder import Recorder
-from remanence.types import NormTrace
+from remanence.types import Trace
 
 
 class RecorderCallback(pl.Callback):
@@ -38,7 +38,7 @@ class RecorderCallback(pl.Callback):
         self._examples, self._model, self._options = examples, model, options
         self._recorder: Recorder | None = None
         self._last_step = 0
-        self.trace: NormTrace | None = None
+        self.trace: Trace | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         total = int(trainer.estimated_stepping_batches)

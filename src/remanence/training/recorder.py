@@ -17,7 +17,7 @@ from remanence.storage import TRACE_FILES, Draft, create, open_folder, seal_in_p
 from remanence.training.example_statistics import Row, error_norms, example_statistics, trace_from_rows
 from remanence.training.placement import Placement, candidate_steps, is_due, probe_positions, within_budget
 from remanence.training.ranks import SINGLE_PROCESS, Ranks
-from remanence.types import Ids, Mechanism, NormTrace, as_ids
+from remanence.types import Ids, Mechanism, Trace, as_ids
 
 
 def as_examples(data: Examples | Dataset[Any]) -> Examples:
@@ -89,7 +89,7 @@ class Recorder:
         if self._step in self._candidates and self._is_checkpoint():
             self._record()
 
-    def trace(self) -> NormTrace:
+    def trace(self) -> Trace:
         """The trace of the whole training; an error before its end."""
         last = int(self._candidates[-1])
         if self._step < last:
@@ -111,7 +111,7 @@ class Recorder:
         errors = error_norms(self._model, self._probes, self._ranks)
         return is_due(self._step, last_step, errors, last_errors)
 
-    def finish(self) -> NormTrace:
+    def finish(self) -> Trace:
         """The trace of the whole training; also written to `out` if given."""
         trace = self.trace()
         if self._out is not None and self._ranks.first:

@@ -20,7 +20,7 @@ from remanence.tasks import Poison, Recipe, Task
 from remanence.tasks.poison import read_poison
 from remanence.training.checkpoints import load_weights
 from remanence.training.train_run import RunSettings
-from remanence.types import ForgetSet, Ids, NormTrace, as_ids
+from remanence.types import ForgetSet, Ids, Trace, as_ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ class Run:
         load_weights(self.folder, model)
         return model.eval()
 
-    def trace(self) -> NormTrace:
+    def trace(self) -> Trace:
         """The trace that training recorded; an error if it recorded none."""
         if not self.folder.has("trace.safetensors"):
             raise RunFolderError(

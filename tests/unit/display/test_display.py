@@ -55,9 +55,9 @@ def _no_figures_left() -> Iterator[None]:
     pyplot.close("all")
 
 
-def trace(ids: list[str] | None = None) -> rm.NormTrace:
+def trace(ids: list[str] | None = None) -> rm.Trace:
     norms = np.random.default_rng(0).lognormal(size=(3, 4))
-    return rm.NormTrace(
+    return rm.Trace(
         ids=np.array(ids or ["a", "b", "_c", "$d"]),
         steps=np.array([0, 5, 10]),
         norms=norms,

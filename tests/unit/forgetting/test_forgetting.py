@@ -33,7 +33,7 @@ def examples(shift: float = 0.0) -> rm.Examples:
 def folder(tmp_path: Path) -> Path:
     norms = np.tile(SCORES.values + 1, (2, 1))
     mechanism = rm.Mechanism(sigma=0.1, sampling_rate=0.1, steps=10, batch_size=3)
-    found = rm.NormTrace(IDS, np.array([0, 10]), norms, mechanism, provenance={"data": examples().digest()})
+    found = rm.Trace(IDS, np.array([0, 10]), norms, mechanism, provenance={"data": examples().digest()})
     with create(tmp_path / "run", "training") as draft:
         write_trace(draft, found)
     return tmp_path / "run"

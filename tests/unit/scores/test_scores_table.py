@@ -14,11 +14,11 @@ from remanence.storage import create, open_folder, write_trace
 SIGMAS = (0.01, 0.001, 0.0005, 0.0001)
 
 
-def trace(n: int = 40, *, text: bool = False, bare: bool = False) -> rm.NormTrace:
+def trace(n: int = 40, *, text: bool = False, bare: bool = False) -> rm.Trace:
     rng = np.random.default_rng(0)
     norms = rng.lognormal(size=(4, n))
     ids = np.arange(100, 100 + n)
-    return rm.NormTrace(
+    return rm.Trace(
         ids.astype(str) if text else ids,
         np.array([0, 10, 20, 30]),
         norms,

@@ -114,7 +114,7 @@ def test_in_flight_refuses_batch_norm_and_a_missed_example() -> None:
         recorder.finish()
 
 
-def adaptive(out: object, *, stop: int | None = None, checkpoints: int = 35) -> rm.NormTrace | None:
+def adaptive(out: object, *, stop: int | None = None, checkpoints: int = 35) -> rm.Trace | None:
     """Sixty steps of plain SGD with an adaptive recorder; stopped and resumed when asked."""
     data, net = pairs(), model()
     start = 0 if stop is None else stop
