@@ -157,11 +157,7 @@ def test_a_trace_made_afterwards_is_the_recorders(tmp_path: Path, capsys: pytest
         (["--data", "digits", "--model", "resnet"], "Did you mean 'resnet18'"),
         (["--data", "digits", "--model", "no.such:thing"], "no.such"),
         (["--data", "digits", "--recipe", "papr"], "Did you mean 'paper'"),
-<<<<<<< HEAD
         (["--data", "digits", "--model", "mlp", "--lr", "-1"], "--learning-rate must be"),
-=======
-        (["--data", "digits", "--model", "mlp", "--lr", "-1"], "--learning-rate must be a finite number above 0; got -1.0"),
->>>>>>> core-tests
         (
             ["--data", "digits", "--model", "mlp", "--placement", "log", "--record", "100000"],
             "`checkpoints` must be",

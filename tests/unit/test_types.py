@@ -71,7 +71,7 @@ def test_positions_follow_the_wanted_order_for_numbers_and_text() -> None:
 
 @pytest.mark.parametrize(("wanted", "have"), [([9], [1, 2]), ([0], [1, 2]), ([1], []), (["x"], [1, 2])])
 def test_unknown_ids_are_named(wanted: list[object], have: list[object]) -> None:
-    with pytest.raises(rm.DataError):
+    with pytest.raises(rm.errors.DataError):
         positions_of(as_ids(wanted), as_ids(have))
 
 
@@ -81,5 +81,7 @@ def test_an_empty_forget_set_is_refused() -> None:
 
 
 def test_the_nearest_name_is_suggested() -> None:
-    assert "Did you mean 'finetune'?" in str(rm.UnknownNameError("method", "fintune", ["finetune", "scrub"]))
-    assert "Known: finetune, scrub" in str(rm.UnknownNameError("method", "zzz", ["finetune", "scrub"]))
+    assert "Did you mean 'finetune'?" in str(
+        rm.errors.UnknownNameError("method", "fintune", ["finetune", "scrub"])
+    )
+    assert "Known: finetune, scrub" in str(rm.errors.UnknownNameError("method", "zzz", ["finetune", "scrub"]))

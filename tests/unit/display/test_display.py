@@ -132,7 +132,7 @@ def test_examples_by_name_are_in_the_legend() -> None:
     named = [text.get_text() for text in legend.get_texts()]
     assert any("_c" in each for each in named)
     assert any("d" in each for each in named[-1:])
-    with pytest.raises(rm.DataError, match="not in the trace"):
+    with pytest.raises(rm.errors.DataError, match="not in the trace"):
         trace().plot(ids=["nobody"])
 
 

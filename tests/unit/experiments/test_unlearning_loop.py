@@ -110,14 +110,14 @@ def test_it_stops_after_the_steps_asked_for_or_when_the_measurements_say_so() ->
 def test_an_interrupted_run_continues_to_the_same_measurements(tmp_path: Path) -> None:
     model, undisturbed = new_model(), unlearn(new_model(), at=range(7))
 
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     def stop(done: int, total: int) -> None:
         if done == 5:
-            raise Stop
+            raise StopError
 
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         unlearn(model, at=range(7), checkpoints=Checkpoints(tmp_path), checkpoint_every=2, progress=stop)
     steps: list[int] = []
     resumed = unlearn(
@@ -134,7 +134,7 @@ def test_an_interrupted_run_continues_to_the_same_measurements(tmp_path: Path) -
 def test_divergence_is_a_result_and_not_an_error() -> None:
     wild = Finetune(Recipe(epochs=2, learning_rate=1e30, batch_size=60))
     trajectory = unlearn(new_model(), ["test"], at=range(7), method=wild)
-    assert isinstance(trajectory.diverged, rm.NumericalError)
+    assert isinstance(trajectory.diverged, rm.errors.NumericalError)
     assert "The loss became" in str(trajectory.diverged)
     assert 0 <= trajectory.last_step < 6
     assert trajectory.rows[0].step == 0, "what was measured before is kept"

@@ -46,7 +46,7 @@ def test_several_noise_levels_are_several_columns() -> None:
     table = score_table(trace(), ["privacy_loss"], sigmas=SIGMAS)
     assert list(table.columns) == [f"privacy_loss sigma={sigma:g}" for sigma in SIGMAS]
     for sigma in SIGMAS:
-        alone = rm.privacy_loss(trace(), sigma=sigma)
+        alone = rm.theory.privacy_loss(trace(), sigma=sigma)
         assert np.array_equal(table.columns[f"privacy_loss sigma={sigma:g}"].values, alone.values)
     both = score_table(trace(), ["privacy_loss"], alphas=[2, 4], sigmas=[0.1, 0.2])
     assert list(both.columns)[1] == "privacy_loss alpha=2 sigma=0.2"
@@ -127,7 +127,7 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 )
 def test_bad_tables(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "t.csv").write_text(content)
-    with pytest.raises(rm.DataError, match=words):
+    with pytest.raises(rm.errors.DataError, match=words):
         read_scores(tmp_path / "t.csv")
 
 

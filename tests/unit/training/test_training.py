@@ -76,7 +76,7 @@ def test_noise_is_added_to_the_gradient_at_its_scale() -> None:
 def test_a_diverged_loss_names_the_step_and_ids() -> None:
     data = few()
     broken = Examples(data.ids, data.inputs * float("nan"), data.labels, data.class_names)
-    with pytest.raises(rm.NumericalError, match="at step 0"):
+    with pytest.raises(rm.errors.NumericalError, match="at step 0"):
         list(train_steps(model(), broken, RECIPE, seed=0))
 
 
@@ -252,7 +252,7 @@ def test_what_the_caller_does_between_steps_changes_nothing() -> None:
 
 @pytest.mark.parametrize("stop", [1, 3, 4])
 def test_a_resumed_run_has_the_same_bits(stop: int, tmp_path: Path) -> None:
-    """Stop after some steps, build everything anew, restore, go on: weights and trace of an undisturbed run."""
+    """StopError after some steps, build everything anew, restore, go on: weights and trace of an undisturbed run."""
     data = few()
     recipe = replace(RECIPE, noise=0.01, epochs=2)
 
@@ -314,7 +314,7 @@ def test_old_checkpoints_thin_out_and_a_damaged_one_is_passed_over(tmp_path: Pat
 def test_foreign_weights_are_refused(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(Training(model(), few(), RECIPE, seed=0), [])
-    with pytest.raises(rm.RunFolderError, match="another model's weights"):
+    with pytest.raises(rm.errors.RunFolderError, match="another model's weights"):
         checkpoints.restore(Training(small_conv(width=8), few(), RECIPE, seed=0))
 
 
@@ -322,7 +322,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     checkpoints, data = Checkpoints(tmp_path), few()
     checkpoints.save(Training(model(), data, RECIPE, seed=0), [])
     relabelled = Examples(data.ids, data.inputs, (data.labels + 1) % 10, data.class_names)
-    with pytest.raises(rm.DataError, match="was trained on other data"):
+    with pytest.raises(rm.errors.DataError, match="was trained on other data"):
         checkpoints.restore(Training(model(), relabelled, RECIPE, seed=0))
 
 
@@ -386,7 +386,7 @@ def test_a_recording_goes_on_with_a_restored_run(tmp_path: Path) -> None:
     recording = Recording(3, "even", out=tmp_path)
     checkpoints = Checkpoints(tmp_path / "checkpoints")
 
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     training = Training(model(), few(), RECIPE, seed=1)
@@ -394,9 +394,9 @@ def test_a_recording_goes_on_with_a_restored_run(tmp_path: Path) -> None:
     def stop(step: int) -> None:
         if step == 4:
             checkpoints.save(training, [])
-            raise Stop
+            raise StopError
 
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         train_and_record(training, recording, after_step=stop)
     resumed = Training(model(), few(), RECIPE, seed=1)
     checkpoints.restore(resumed)
