@@ -164,7 +164,9 @@ def test_milestones_drop_the_learning_rate_at_their_epochs() -> None:
     paper = RECIPES["paper"]
     rates = [paper.learning_rate_at(epoch * 10, 10) for epoch in (0, 79, 80, 119, 120, 149)]
     assert rates == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
-    with pytest.raises(rm.InputError, match="`milestones` go with"):
+    with pytest.raises(
+        rm.InputError, match="`milestones` must be given with schedule='milestones', and only then"
+    ):
         Recipe(epochs=1, learning_rate=0.1, milestones=(3,))
 
 
