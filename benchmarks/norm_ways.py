@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import remanence as rm
+from remanence.gradients import norms_in_flight
 from remanence.gradients.losses import cross_entropy
 from remanence.gradients.norm_engine import NormEngine
 
@@ -163,7 +164,7 @@ def training_step(model: nn.Module, x: Tensor, y: Tensor, share: bool | None) ->
         if share is None:
             F.cross_entropy(model(x), y).backward()
         else:
-            with rm.norms_in_flight(model, share=share) as flight:
+            with norms_in_flight(model, share=share) as flight:
                 F.cross_entropy(model(x), y).backward()
             norms = flight.values
         optimizer.step()

@@ -21,30 +21,41 @@ from scipy.stats import spearmanr
 from remanence.scores import privacy_loss
 from remanence.storage import open_folder, read_trace
 from remanence.training import Recipe, placed_steps
-from remanence.training.adaptive import adaptive_rows
+from remanence.training.placement import is_due, probe_positions
 from remanence.training.train_run import RunSettings, train_run
-from remanence.types import NormTrace
+from remanence.types import Trace
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 COUNTS = (3, 5, 7, 9, 12, 18, 35)
 RULES = ("right", "trapezoid")
 
 
-def thinned(trace: NormTrace, rows: NDArray[np.int64]) -> NormTrace:
+def thinned(trace: Trace, rows: NDArray[np.int64]) -> Trace:
     keep = np.unique(rows)
-    return NormTrace(trace.ids, trace.steps[keep], trace.norms[keep], trace.mechanism)
+    return Trace(trace.ids, trace.steps[keep], trace.norms[keep], trace.mechanism)
 
 
-def nearest_rows(trace: NormTrace, steps: NDArray[np.int64]) -> NDArray[np.int64]:
+def nearest_rows(trace: Trace, steps: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.abs(trace.steps[None, :] - steps[:, None]).argmin(axis=1)
 
 
-def agreement(trace: NormTrace, rows: NDArray[np.int64], rule: str) -> float:
+def adaptive_rows(trace: Trace, tolerance: float) -> NDArray[np.int64]:
+    """Rows of a densely recorded trace that the adaptive placement would have recorded; always the first and last."""
+    assert trace.error is not None  # recorded by `train_run`
+    errors = trace.error[:, probe_positions(len(trace.ids))]
+    rows, steps = [0], trace.steps.tolist()
+    for row in range(1, len(steps)):
+        if is_due(steps[row], steps[rows[-1]], errors[row], errors[rows[-1]], tolerance):
+            rows.append(row)
+    return np.unique([*rows, len(steps) - 1])
+
+
+def agreement(trace: Trace, rows: NDArray[np.int64], rule: str) -> float:
     reference = privacy_loss(trace, rule=rule).values
     return float(spearmanr(privacy_loss(thinned(trace, rows), rule=rule).values, reference).statistic)
 
 
-def measure(trace: NormTrace) -> list[dict[str, Any]]:
+def measure(trace: Trace) -> list[dict[str, Any]]:
     found = []
     for rule in RULES:
         for placement in ("even", "log"):

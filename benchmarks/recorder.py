@@ -23,9 +23,8 @@ import torch
 from remanence.data import Examples, load_dataset
 from remanence.models import resnet18
 from remanence.training import Recipe, Training
-from remanence.training.adaptive import TOLERANCE
-from remanence.training.observing import observe, observe_errors
-from remanence.training.placement import CANDIDATES
+from remanence.training.example_statistics import error_norms, example_statistics
+from remanence.training.placement import CANDIDATES, TOLERANCE
 
 PACK = Path(__file__).parents[2] / "shared" / "data" / "cifar10_12k.npz"
 EPOCHS = 150
@@ -53,12 +52,12 @@ def measure(norm: str, part: Examples, whole: int, rounds: int, rows: int) -> di
     model = resnet18(width=16, norm=norm)
     training = Training(model, part, Recipe(epochs=1000, learning_rate=0.01, batch_size=128), seed=0)
     probes, steps = part.take(part.ids[:256]), training.steps()
-    observe(model, part.take(part.ids[:32]))
+    example_statistics(model, part.take(part.ids[:32]))
     ratios, probing = [], []
     for _ in range(rounds):
         epoch = timed(lambda: [next(steps) for _ in range(training.steps_per_epoch)])
-        ratios.append(timed(lambda: observe(model, part)) / epoch)
-        probing.append(timed(lambda: observe_errors(model, probes)) / (epoch * whole / len(part)))
+        ratios.append(timed(lambda: example_statistics(model, part)) / epoch)
+        probing.append(timed(lambda: error_norms(model, probes)) / (epoch * whole / len(part)))
     one = statistics.median(ratios)
     return {
         "pass_over_epoch": round(one, 3),

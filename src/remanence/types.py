@@ -121,7 +121,7 @@ class Mechanism:
 
 
 @dataclass(frozen=True, eq=False)
-class NormTrace:
+class Trace:
     """Gradient norms of every training example at several checkpoints of training.
 
     Args:

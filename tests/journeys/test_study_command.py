@@ -244,7 +244,7 @@ def test_a_failure_in_one_study_leaves_the_pages_of_the_others(store: Path, tmp_
         ),
         (
             ["run", "proxies", "--preset", "smoke", "--address", "head:6379"],
-            "--address needs the executor `ray`; got",
+            "--address needs the executor `ray`; got the executor `process`",
         ),
         (["run", "proxies", "--preset", "smoke", "--store", __file__], "is a file"),
         (["run", "proxies", "--data-dir", "/nowhere"], "it is in neither"),

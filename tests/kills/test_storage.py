@@ -48,7 +48,7 @@ def test_the_second_writer_is_refused_and_a_kill_frees_the_lock(tmp_path: Path) 
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        with pytest.raises(rm.RunFolderError, match="taken"), exclusive(tmp_path / "lock", "taken"):
+        with pytest.raises(rm.errors.RunFolderError, match="taken"), exclusive(tmp_path / "lock", "taken"):
             pass
         holder.kill()
         holder.wait()
@@ -56,6 +56,6 @@ def test_the_second_writer_is_refused_and_a_kill_frees_the_lock(tmp_path: Path) 
         try:
             with exclusive(tmp_path / "lock", "taken"):
                 return
-        except rm.RunFolderError:
+        except rm.errors.RunFolderError:
             time.sleep(0.1)
     pytest.fail("the lock outlived its holder")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import remanence as rm
-from remanence.gradients import example_gram
+from remanence.gradients import example_gradients_gram, example_gram
 from remanence.gradients.example_loop import loop_squared_norms
 from remanence.gradients.layers import conv_norms, linear, rule
 from remanence.gradients.layers.conv_norms import Window, weight_squared_norms
@@ -121,7 +121,7 @@ def test_blocks_of_a_gram_matrix_do_not_matter(examples: int, monkeypatch: pytes
         loss = cross_entropy(model(x[i : i + 1]), y[i : i + 1]).sum()
         rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))]))
     expected = torch.stack(rows) @ torch.stack(rows).T
-    torch.testing.assert_close(rm.example_gradients_gram(model, x, y), expected, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(example_gradients_gram(model, x, y), expected, rtol=1e-10, atol=1e-12)
 
 
 def cancelling(t: int, mixed: float, n: int = 16, d: int = 200) -> tuple[Tensor, Tensor]:

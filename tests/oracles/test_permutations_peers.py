@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-import remanence as rm
-from remanence.audit.permutations import permuted, trace_symmetry
+from remanence.audit.permutations import match_permutations, permuted, trace_symmetry
 from remanence.data import digits
 from remanence.models import mlp
 from remanence.training import Recipe, train_steps
@@ -47,7 +46,7 @@ def test_both_undo_the_same_permutation() -> None:
     model = trained(0)
     symmetry = trace_symmetry(model, TEST.inputs)
     moved = permuted(model, symmetry, symmetry.random(5))
-    ours = rm.match_permutations(model, moved, TEST.inputs)
+    ours = match_permutations(model, moved, TEST.inputs)
     for ours_, theirs_ in zip(ours.parameters(), theirs(model, moved).parameters(), strict=True):
         assert torch.equal(ours_, theirs_)
 
@@ -55,7 +54,7 @@ def test_both_undo_the_same_permutation() -> None:
 def test_between_independent_models_ours_is_as_close() -> None:
     one, other = trained(0), trained(1)
     apart = distance(one, other)
-    ours = distance(one, rm.match_permutations(one, other, TEST.inputs))
+    ours = distance(one, match_permutations(one, other, TEST.inputs))
     peer = distance(one, theirs(one, other))
     assert peer < 0.9 * apart
     assert ours <= peer * (1 + 1e-3)

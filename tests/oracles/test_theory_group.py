@@ -18,7 +18,7 @@ from remanence.theory.group_moments import Coupled, CoupledUpper, Independent
 from remanence.theory.privacy_loss import privacy_loss
 from remanence.theory.sampled_gaussian import log_moment
 from remanence.training import placed_steps, train_steps
-from remanence.types import Mechanism, NormTrace, Status
+from remanence.types import Mechanism, Status, Trace
 
 RATE, BATCH = 0.4, 2.0
 GRADIENTS = np.random.default_rng(3).normal(size=(7, 2))  # the last ones are forgotten
@@ -262,7 +262,7 @@ def trained_on_digits(study, seed):
             grams.append(gram_of_all(model, examples))
     mechanism = Mechanism(study.score.sigma, recipe.batch_size / len(examples), total, recipe.batch_size)
     norms = np.sqrt([np.diag(gram) for gram in grams])
-    return grams, NormTrace(examples.ids, due, norms, mechanism)
+    return grams, Trace(examples.ids, due, norms, mechanism)
 
 
 def gram_of_all(model, examples):

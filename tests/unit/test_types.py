@@ -7,14 +7,14 @@ from remanence.types import as_ids, positions_of
 MECHANISM = rm.Mechanism(sigma=0.1, sampling_rate=0.1, steps=10, batch_size=32)
 
 
-def trace(**changes: object) -> rm.NormTrace:
+def trace(**changes: object) -> rm.Trace:
     values: dict[str, object] = {
         "ids": np.array([3, 1, 2]),
         "steps": np.array([0, 5, 10]),
         "norms": np.ones((3, 3)),
         "mechanism": MECHANISM,
     }
-    return rm.NormTrace(**(values | changes))  # type: ignore[arg-type]
+    return rm.Trace(**(values | changes))  # type: ignore[arg-type]
 
 
 def test_batch_size_taken_for_rate_says_so() -> None:
@@ -71,7 +71,7 @@ def test_positions_follow_the_wanted_order_for_numbers_and_text() -> None:
 
 @pytest.mark.parametrize(("wanted", "have"), [([9], [1, 2]), ([0], [1, 2]), ([1], []), (["x"], [1, 2])])
 def test_unknown_ids_are_named(wanted: list[object], have: list[object]) -> None:
-    with pytest.raises(rm.DataError):
+    with pytest.raises(rm.errors.DataError):
         positions_of(as_ids(wanted), as_ids(have))
 
 
@@ -81,5 +81,7 @@ def test_an_empty_forget_set_is_refused() -> None:
 
 
 def test_the_nearest_name_is_suggested() -> None:
-    assert "Did you mean 'finetune'?" in str(rm.UnknownNameError("method", "fintune", ["finetune", "scrub"]))
-    assert "Known: finetune, scrub" in str(rm.UnknownNameError("method", "zzz", ["finetune", "scrub"]))
+    assert "Did you mean 'finetune'?" in str(
+        rm.errors.UnknownNameError("method", "fintune", ["finetune", "scrub"])
+    )
+    assert "Known: finetune, scrub" in str(rm.errors.UnknownNameError("method", "zzz", ["finetune", "scrub"]))

@@ -104,7 +104,7 @@ def test_pages_load_nothing_from_elsewhere(browser: Browser) -> None:
 
 
 def test_examples_are_sorted_filtered_and_paged(browser: Browser, made: Path) -> None:
-    losses = rm.privacy_loss(rm.open_run(made / "run").trace())
+    losses = rm.theory.privacy_loss(rm.open_run(made / "run").trace())
     order = np.argsort(-losses.values, kind="stable")
     first = browser.get("/runs/0/examples").text
     assert f"{len(order)} examples; page 1 of {-(-len(order) // PAGE)}" in first

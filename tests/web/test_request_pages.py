@@ -164,7 +164,7 @@ def test_stopped_resumed_and_the_same(run: Path, visit: Visit) -> None:
     assert {name: (run / name).read_bytes() for name in before} == before
     page = browser.get(request).text
     assert "Go on" in page
-    assert "What was finished is kept" in " ".join(page.split())
+    assert "Finished work is kept" in " ".join(page.split())
     assert "Traceback" not in page
     assert "stopped" in browser.get("/requests").text
     assert browser.post(f"{request}/stop").status_code == 409

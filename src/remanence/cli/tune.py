@@ -139,7 +139,7 @@ def _range(text: str) -> tuple[str, tuple[float, float]]:
     try:
         low, high = map(float, span.split(":"))
     except ValueError:
-        raise InputError(f"A range must read name=lowest:highest; got {text!r}.") from None
+        raise InputError(f"A range must have the form name=lowest:highest; got {text!r}.") from None
     return name, (low, high)
 
 

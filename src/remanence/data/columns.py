@@ -44,7 +44,6 @@ class Columns:
         return f"{self.path}, {self.unit} {self.lines[row]}"
 
     def column(self, name: str) -> list[Any]:
-        """The values of a column."""
         if name not in self.values:
             raise DataError(f"{self.path} has no column {name!r}; it has {', '.join(self.values)}.")
         return self.values[name]
@@ -173,7 +172,6 @@ def _read_json(path: Path) -> Columns:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON document."""
     try:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:

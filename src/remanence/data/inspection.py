@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,36 +42,22 @@ def describe_dataset(source: str | Path, data_dir: str | Path | None = None) -> 
     return {
         "data": str(source),
         "classes": list(train.class_names),
-        "train": asdict(describe_examples(train)),
-        "test": asdict(describe_examples(test)),
+        "train": _summary(train),
+        "test": _summary(test),
     }
 
 
-@dataclass(frozen=True)
-class ExamplesSummary:
-    """Summary of some examples."""
-
-    examples: int
-    shape: list[int]
-    range: list[float]
-    class_counts: dict[str, int]
-    first_id: int | str
-    last_id: int | str
-    digest: str
-
-
-def describe_examples(examples: Examples) -> ExamplesSummary:
-    """Number, shape, range, classes, ids and digest of some examples."""
+def _summary(examples: Examples) -> dict[str, Any]:
     counts = examples.labels.bincount(minlength=len(examples.class_names)).tolist()
-    return ExamplesSummary(
-        examples=len(examples),
-        shape=list(examples.input_shape),
-        range=[float(examples.inputs.min()), float(examples.inputs.max())],
-        class_counts=dict(zip(examples.class_names, counts, strict=True)),
-        first_id=examples.ids[0].item(),
-        last_id=examples.ids[-1].item(),
-        digest=examples.digest(),
-    )
+    return {
+        "examples": len(examples),
+        "shape": list(examples.input_shape),
+        "range": [float(examples.inputs.min()), float(examples.inputs.max())],
+        "class_counts": dict(zip(examples.class_names, counts, strict=True)),
+        "first_id": examples.ids[0].item(),
+        "last_id": examples.ids[-1].item(),
+        "digest": examples.digest(),
+    }
 
 
 def _entry(name: str, root: Path) -> DatasetEntry:

@@ -34,7 +34,6 @@ class Pixels:
         return torch.Size((n, channels, height, width))
 
     def take(self, rows: NDArray[np.int64]) -> Pixels:
-        """The images at these positions, in this order."""
         return Pixels(self._levels[rows])
 
     def tensor(self) -> Tensor:

@@ -133,5 +133,4 @@ def get_array(document: dict[str, Any], key: str, *, what: str) -> NDArray[np.ui
 
 
 def as_text(value: Any) -> str:
-    """A key or a name of the pickle as text."""
     return value.decode("latin1") if isinstance(value, bytes) else str(value)

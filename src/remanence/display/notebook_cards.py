@@ -33,9 +33,9 @@ def trace_card(
         "noise": noise,
     }
     if not len(ids):
-        return card("NormTrace", facts(rows))
+        return card("Trace", facts(rows))
     uri = drawn(lambda axes: draw_norms(axes, steps, norms, {}))
-    return card("NormTrace", facts(rows), picture(uri, "Gradient norms of all examples over training"))
+    return card("Trace", facts(rows), picture(uri, "Gradient norms of all examples over training"))
 
 
 def scores_card(

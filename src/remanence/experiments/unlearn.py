@@ -246,7 +246,7 @@ def _check_metrics(settings: UnlearnSettings, run: Run, forget_set: ForgetSet) -
             )
         if metric.needs == "poison" and not poisoned:
             raise InputError(
-                f"`{metric.name}` needs a run that was trained with its forget set as `poison`; "
+                f"`{metric.name}` needs a run whose forget set was poisoned; "
                 f"{run.folder.path} was not poisoned with any of {forget_set.name!r}."
             )
 

@@ -26,7 +26,6 @@ _CONV_SIZES = ((4, 1, 8, 8), (2, 16, 16, 16))
 
 
 def matmul_works(dtype: torch.dtype) -> bool:
-    """Whether matrix products are right."""
     return all(
         _matches_float32(F.linear, torch.randn(n_rows, n_in), torch.randn(n_out, n_in), dtype)
         for n_rows, n_in, n_out in _MATMUL_SIZES
@@ -34,7 +33,6 @@ def matmul_works(dtype: torch.dtype) -> bool:
 
 
 def conv_works(dtype: torch.dtype) -> bool:
-    """Whether convolutions are right."""
     return all(
         _matches_float32(F.conv2d, torch.randn(shape), torch.randn(8, shape[1], 3, 3), dtype)
         for shape in _CONV_SIZES

@@ -32,12 +32,10 @@ class DataShape(Protocol):
     """Shape and classes of the data that a model is built for; `remanence.data.Examples` is one."""
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
+    def input_shape(self) -> tuple[int, ...]: ...
 
     @property
-    def class_names(self) -> tuple[str, ...]:
-        """Names of the classes."""
+    def class_names(self) -> tuple[str, ...]: ...
 
 
 def build_model(spec: str, examples: DataShape, **options: Any) -> nn.Module:

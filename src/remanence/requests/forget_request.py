@@ -35,10 +35,10 @@ from remanence.requests.request_ledger import (
 )
 from remanence.requests.signing import file_sha256
 from remanence.storage import SEAL, Draft, seal_in_place, write_trace
+from remanence.storage.traces import TRACE_FILES
 from remanence.training import Run, open_run
-from remanence.training.recorder import TRACE_FILES
 from remanence.training.train_run import Progress
-from remanence.types import Ids, NormTrace
+from remanence.types import Ids, Trace
 
 _WEIGHTS = "weights.safetensors"
 
@@ -153,7 +153,7 @@ def _train_oracle(run: Run, request: Request, out: Path, seed: int, progress: Pr
 
 
 def _write_run(
-    draft: Draft, run: Run, plan: Plan, unlearned: Unlearned, calibration: Calibration, trace: NormTrace
+    draft: Draft, run: Run, plan: Plan, unlearned: Unlearned, calibration: Calibration, trace: Trace
 ) -> list[str]:
     """Write the new run, its trace and its calibration, all without the removed examples."""
     ids = plan.request.ids
@@ -167,7 +167,7 @@ def _write_run(
     return [*files, *TRACE_FILES]
 
 
-def _without(trace: NormTrace, ids: Ids) -> NormTrace:
+def _without(trace: Trace, ids: Ids) -> Trace:
     keep = ~np.isin(trace.ids, ids)
     columns = ("norms", "confidence", "error", "moments")
     kept = {name: values[:, keep] for name in columns if (values := getattr(trace, name)) is not None}
@@ -175,7 +175,7 @@ def _without(trace: NormTrace, ids: Ids) -> NormTrace:
 
 
 def _ledger_row(
-    plan: Plan, options: ForgetOptions, unlearned: Unlearned, trace: NormTrace, out: Path
+    plan: Plan, options: ForgetOptions, unlearned: Unlearned, trace: Trace, out: Path
 ) -> dict[str, Any]:
     ids = plan.request.ids
     return {

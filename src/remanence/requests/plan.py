@@ -18,7 +18,7 @@ from remanence.requests.request import Request, model_hash
 from remanence.requests.request_ledger import bound_document, group_bound, removed_norms
 from remanence.scores import ScoreTable, score_table
 from remanence.training import Run
-from remanence.types import Bound, NormTrace, positions_of
+from remanence.types import Bound, Trace, positions_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -179,7 +179,7 @@ class Plan:
 
 
 def make_plan(
-    run: Run, request: Request, calibration: Calibration | None = None, trace: NormTrace | None = None
+    run: Run, request: Request, calibration: Calibration | None = None, trace: Trace | None = None
 ) -> Plan:
     """Plan a request; changes nothing.
 

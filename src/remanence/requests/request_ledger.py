@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from remanence.storage import Draft
 from remanence.theory.group import group_loss
 from remanence.training import Run
-from remanence.types import Bound, Ids, NormTrace, positions_of
+from remanence.types import Bound, Ids, Trace, positions_of
 
 _ALPHA = 8.0
 _LEDGER, _REMOVED = "ledger", "removed"
@@ -48,7 +48,7 @@ def public_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key not in _PRIVATE} for row in rows]
 
 
-def anonymous_norms(trace: NormTrace, ids: Ids) -> Floats:
+def anonymous_norms(trace: Trace, ids: Ids) -> Floats:
     """[N, m] the norms of these examples without names: each row sorted, every value rounded up by at most 5 %."""
     norms = trace.norms[:, positions_of(ids, trace.ids, what="the trace")].astype(np.float64)
     with np.errstate(divide="ignore"):
@@ -56,7 +56,7 @@ def anonymous_norms(trace: NormTrace, ids: Ids) -> Floats:
     return np.sort(np.where(norms > 0, _GRID**cells, 0.0), axis=1)
 
 
-def removed_norms(run: Run, trace: NormTrace, ids: Ids) -> Floats:
+def removed_norms(run: Run, trace: Trace, ids: Ids) -> Floats:
     """[N, m] the anonymous norms of everything that was removed from this run, and of these examples."""
     own = anonymous_norms(trace, ids)
     if not run.folder.has(_FILES[1]):
@@ -65,7 +65,7 @@ def removed_norms(run: Run, trace: NormTrace, ids: Ids) -> Floats:
     return np.sort(np.concatenate([earlier, own], axis=1), axis=1)
 
 
-def group_bound(norms: Floats, trace: NormTrace) -> Bound:
+def group_bound(norms: Floats, trace: Trace) -> Bound:
     """A bound on how much a group changes the distribution of the trained model, from the norms of its members.
 
     The angles between their gradients are not recorded, so all gradients are assumed to point in the same direction.

@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from remanence.errors import InputError, UnknownNameError
 from remanence.scores.registry import SCORES
 from remanence.theory.privacy_loss import privacy_losses
-from remanence.types import Ids, NormTrace, Scores
+from remanence.types import Ids, Scores, Trace
 
 _NEEDS = {"confidence": "confidence", "error_norm": "error"}
 
@@ -73,13 +73,13 @@ class ScoreTable:
         }
 
 
-def available_scores(trace: NormTrace) -> tuple[str, ...]:
+def available_scores(trace: Trace) -> tuple[str, ...]:
     """The scores that can be computed from what this trace contains."""
     return tuple(name for name in SCORES if name not in _NEEDS or getattr(trace, _NEEDS[name]) is not None)
 
 
 def score_table(
-    trace: NormTrace,
+    trace: Trace,
     names: Sequence[str] = (),
     *,
     alphas: Sequence[float] = (8.0,),

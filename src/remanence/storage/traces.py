@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remanence.storage.folder import Draft, Folder
-from remanence.types import Mechanism, NormTrace
+from remanence.types import Mechanism, Trace
 
+TRACE_FILES = ("trace.safetensors", "trace.json")
 _OPTIONAL = ("confidence", "error", "moments")
 
 
-def write_trace(draft: Draft, trace: NormTrace) -> None:
-    """Write a trace into a folder."""
+def write_trace(draft: Draft, trace: Trace) -> None:
     arrays: dict[str, NDArray[Any]] = {"steps": trace.steps, "norms": trace.norms}
     arrays |= {name: values for name in _OPTIONAL if (values := getattr(trace, name)) is not None}
     text_ids = trace.ids.dtype.kind == "U"
@@ -26,10 +26,9 @@ def write_trace(draft: Draft, trace: NormTrace) -> None:
     draft.document("trace", document | ({"ids": trace.ids.tolist()} if text_ids else {}))
 
 
-def read_trace(folder: Folder) -> NormTrace:
-    """Read the trace of a folder."""
+def read_trace(folder: Folder) -> Trace:
     arrays, document = folder.tensors("trace"), folder.document("trace")
-    return NormTrace(
+    return Trace(
         ids=arrays["ids"] if "ids" in arrays else np.asarray(document["ids"], dtype=np.str_),
         steps=arrays["steps"],
         norms=arrays["norms"],

@@ -19,7 +19,7 @@ from remanence.study.settings import Study
 from remanence.study.unlearn_stages import method_for
 from remanence.tasks import Recipe, Task
 from remanence.unlearning import METHODS
-from remanence.unlearning.options import option_names
+from remanence.unlearning.registry import option_names
 
 _PER_SEED = ("times", "sizes", "curves", "demo")
 

@@ -114,7 +114,6 @@ class TaskSource:
         return self.with_data(*self.data.load())
 
     def with_data(self, train: Examples, test: Examples) -> Task:
-        """The task with these data."""
         return Task(
             lambda: build_model(self.model.name, train, **self.model.options), train, test, self.recipe
         )

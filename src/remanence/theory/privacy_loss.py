@@ -15,13 +15,13 @@ from remanence.theory.checkpoint_rules import RULES, Rule, StepRows, norm_rows, 
 from remanence.theory.composition import COMPOSITIONS, PATHWISE_GRID, Composition, RatioMoments, composed_loss
 from remanence.theory.justification import Justification, justify_loss, violated_assumptions
 from remanence.theory.sampled_gaussian import check_alpha, check_exponent, log_moment
-from remanence.types import Bound, Ids, Mechanism, NormTrace, Scores, Status, check_choice, check_positive
+from remanence.types import Bound, Ids, Mechanism, Scores, Status, Trace, check_choice, check_positive
 
 Scale = Literal["mechanism", "raw"]
 Floats = NDArray[np.float64]
 _LARGEST_RATIO = 1e300
 """Larger ratios are clipped to this; their loss is infinite all the same."""
-Source = NormTrace | Sequence[NormTrace] | ArrayLike
+Source = Trace | Sequence[Trace] | ArrayLike
 
 
 def privacy_loss(
@@ -50,7 +50,7 @@ def privacy_loss(
     Symbols: `alpha` = α, `p` = p, `sigma` = σ, ρ_t = ‖g(x, w_{t−1})‖ / (Bσ) (or / σ for noise on the sum).
 
     Args:
-        trace: a NormTrace; several, one per training run, for an expectation over runs; or norms as an array
+        trace: a Trace; several, one per training run, for an expectation over runs; or norms as an array
             [N, n] or [R, N, n], with `steps`, `mechanism` and optionally `ids`.
         steps: with an array, the N checkpoints as optimizer steps already taken.
         mechanism: with an array, the mechanism of the training.
@@ -146,7 +146,7 @@ def worst_case_loss(mechanism: Mechanism, *, alpha: float = 8.0, scale: Scale = 
 class _Setting:
     """The checked arguments of `privacy_loss`: the runs and the options of the sum over their steps."""
 
-    runs: Sequence[NormTrace]
+    runs: Sequence[Trace]
     alpha: float
     sigma: float | None
     composition: Composition
@@ -231,12 +231,12 @@ def noise_unit(mechanism: Mechanism, scale: Scale) -> float:
 
 def _as_runs(
     source: Source, steps: ArrayLike | None, mechanism: Mechanism | None, ids: ArrayLike | None
-) -> tuple[NormTrace, ...]:
+) -> tuple[Trace, ...]:
     """The runs as traces of the same examples, checkpoints and mechanism."""
-    if isinstance(source, NormTrace):
+    if isinstance(source, Trace):
         return (source,)
-    if isinstance(source, Sequence) and source and all(isinstance(run, NormTrace) for run in source):
-        return _checked_runs(tuple(run for run in source if isinstance(run, NormTrace)))
+    if isinstance(source, Sequence) and source and all(isinstance(run, Trace) for run in source):
+        return _checked_runs(tuple(run for run in source if isinstance(run, Trace)))
     norms = np.asarray(source, dtype=np.float64)
     if norms.ndim not in (2, 3) or norms.size == 0:
         raise InputError(
@@ -248,10 +248,10 @@ def _as_runs(
         raise InputError(f"`{missing}` must be given together with norms as an array; got None.")
     names: Ids = np.arange(norms.shape[-1]) if ids is None else np.asarray(ids)
     by_run = norms[None] if norms.ndim == 2 else norms
-    return tuple(NormTrace(names, np.asarray(steps), run, mechanism) for run in by_run)
+    return tuple(Trace(names, np.asarray(steps), run, mechanism) for run in by_run)
 
 
-def _checked_runs(runs: tuple[NormTrace, ...]) -> tuple[NormTrace, ...]:
+def _checked_runs(runs: tuple[Trace, ...]) -> tuple[Trace, ...]:
     first = runs[0]
     for i, run in enumerate(runs[1:], start=1):
         for name, same in (

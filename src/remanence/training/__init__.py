@@ -1,11 +1,11 @@
-"""One training loop, what it records, and how it is resumed."""
+"""The training loop, the recorder of traces, and runs in folders that can be resumed."""
 
 from remanence.tasks import RECIPES, Poison, Recipe
+from remanence.training.checkpoint_trace import TraceSettings, trace_run
 from remanence.training.checkpoints import Checkpoints, load_weights, write_weights
 from remanence.training.loop import Training, train_steps
-from remanence.training.objective import BatchLoss, Objective, Parameters, Stream, Term, over
+from remanence.training.objective import BatchLoss, BatchStream, Objective, Parameters, Term, mean_loss
 from remanence.training.placement import placed_steps
-from remanence.training.posthoc import TraceSettings, trace_run
 from remanence.training.ranks import ALONE, Ranks, joined
 from remanence.training.recorder import Recorder
 from remanence.training.run_folder import Run, RunReference, open_run
@@ -15,6 +15,7 @@ __all__ = [
     "ALONE",
     "RECIPES",
     "BatchLoss",
+    "BatchStream",
     "Checkpoints",
     "Objective",
     "Parameters",
@@ -26,14 +27,13 @@ __all__ = [
     "Run",
     "RunReference",
     "RunSettings",
-    "Stream",
     "Term",
     "TraceSettings",
     "Training",
     "joined",
     "load_weights",
+    "mean_loss",
     "open_run",
-    "over",
     "placed_steps",
     "trace_run",
     "train_and_record",

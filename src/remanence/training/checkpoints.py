@@ -1,4 +1,4 @@
-"""The state of a run on disk, so that a kill costs no more than the steps since the last checkpoint."""
+"""Checkpoints of a run, from which it can be resumed."""
 
 from __future__ import annotations
 
@@ -19,36 +19,41 @@ _KEPT = 2
 
 
 def write_weights(draft: Draft, model: nn.Module) -> None:
-    """Put a model's state dict into a folder."""
+    """Write the state dict of a model into a folder."""
     draft.tensors(
         "weights", {name: tensor.detach().cpu().numpy() for name, tensor in model.state_dict().items()}
     )
 
 
 def load_weights(folder: Folder, model: nn.Module) -> None:
-    """Give a model the weights of a folder; a model of another shape is refused with the first difference."""
-    found = {name: torch.from_numpy(array) for name, array in folder.tensors("weights").items()}
-    wanted = model.state_dict()
-    for name in sorted(found.keys() ^ wanted.keys()):
-        where = folder.path if name in found else "this model"
-        raise RunFolderError(f"{folder.path} holds another model's weights: only {where} has {name!r}.")
-    for name, tensor in found.items():
-        if tensor.shape != wanted[name].shape:
+    """Load the weights of a folder into a model of the same architecture."""
+    weights = {name: torch.from_numpy(array) for name, array in folder.tensors("weights").items()}
+    expected = model.state_dict()
+    for name in sorted(weights.keys() ^ expected.keys()):
+        owner = folder.path if name in weights else "this model"
+        raise RunFolderError(f"{folder.path} holds another model's weights: only {owner} has {name!r}.")
+    for name, tensor in weights.items():
+        if tensor.shape != expected[name].shape:
             raise RunFolderError(
-                f"{folder.path} holds another model's weights: {name!r} is {tuple(tensor.shape)} there "
-                f"and {tuple(wanted[name].shape)} here."
+                f"{folder.path} holds another model's weights: expected {name!r} of shape "
+                f"{tuple(expected[name].shape)}; got {tuple(tensor.shape)}."
             )
-    model.load_state_dict(found)
+    model.load_state_dict(weights)
 
 
 class Checkpoints:
-    """The checkpoints of one run; the newest few are kept, the others thinned out."""
+    """The checkpoints of one run.
+
+    Args:
+        folder: folder of the checkpoints.
+        keep_all: keep all of them; otherwise only the newest two.
+    """
 
     def __init__(self, folder: Path, *, keep_all: bool = False) -> None:
         self._folder, self._keep_all = folder, keep_all
 
     def save(self, training: Training, rows: Sequence[Measurement]) -> None:
-        """Write the run's state: weights, momentum, step, and the measurements so far."""
+        """Save weights, momentum, step, and the measurements so far."""
         path = self._folder / f"step-{training.step:09d}"
         if path.exists():
             return
@@ -65,10 +70,11 @@ class Checkpoints:
                 {"step": training.step, "scaler": training.scaler.state_dict(), "data": training.data_digest},
             )
             draft.rows("measurements", map(asdict, rows))
-        self._thin_out()
+        for old in [] if self._keep_all else self._paths()[:-_KEPT]:
+            shutil.rmtree(old)
 
     def restore(self, training: Training) -> list[Measurement]:
-        """Bring a run to its newest intact checkpoint and return the measurements until then; none saved, none done."""
+        """Load the newest intact checkpoint, if there is one; return the measurements until then."""
         atomic.sweep(self._folder)
         for path in reversed(self._paths()):
             try:
@@ -85,7 +91,7 @@ class Checkpoints:
         state = folder.document("state")
         if state["data"] != training.data_digest:
             raise DataError(
-                f"The data must be those that the run was begun with; {folder.path} was trained on others."
+                f"The data must be those that the run was begun with; {folder.path} was trained on other data."
             )
         training.step = state["step"]
         if state["scaler"]:
@@ -99,7 +105,3 @@ class Checkpoints:
 
     def _paths(self) -> list[Path]:
         return sorted(self._folder.glob("step-*"))
-
-    def _thin_out(self) -> None:
-        for path in [] if self._keep_all else self._paths()[:-_KEPT]:
-            shutil.rmtree(path)

@@ -13,15 +13,15 @@ from transformers import TrainerCallback
 
 from remanence.data import Examples
 from remanence.training.recorder import Recorder
-from remanence.types import NormTrace
+from remanence.types import Trace
 
 
 class Logits(nn.Module):
-    """A Hugging Face classifier as a map from one input tensor to logits, sharing its parameters.
+    """Wraps a Hugging Face classifier so that it maps one input tensor to logits; shares its parameters.
 
     Args:
         model: the classifier.
-        argument: the name of its input (`pixel_values`, `input_ids`, …).
+        argument: name of its input (`pixel_values`, `input_ids`, …).
     """
 
     def __init__(self, model: nn.Module, argument: str) -> None:
@@ -29,18 +29,17 @@ class Logits(nn.Module):
         self.model, self.argument = model, argument
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The logits."""
         logits: Tensor = self.model(**{self.argument: inputs}).logits
         return logits
 
 
 class RecorderCallback(TrainerCallback):
-    """Records while a Hugging Face Trainer trains; `trace` holds the result afterwards.
+    """Records a trace while a Hugging Face Trainer trains; `trace` holds it afterwards.
 
     Args:
-        examples: the training examples as (input, label) pairs, best through `rm.with_ids`.
-        argument: the name of the model's input.
-        options: as for `rm.Recorder` (mechanism, checkpoints, out, …); `total_steps` comes from the Trainer.
+        examples: the training examples, or a data set of (input, label) pairs, preferably from `rm.with_ids`.
+        argument: name of the model's input.
+        options: arguments of `rm.Recorder` (mechanism, checkpoints, out, …); `total_steps` comes from the Trainer.
     """
 
     def __init__(
@@ -48,10 +47,9 @@ class RecorderCallback(TrainerCallback):
     ) -> None:
         self._examples, self._argument, self._options = examples, argument, options
         self._recorder: Recorder | None = None
-        self.trace: NormTrace | None = None
+        self.trace: Trace | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: nn.Module, **_: Any) -> None:
-        """Look at the model before its first step."""
         self._recorder = Recorder(
             Logits(model, self._argument),
             self._examples,
@@ -61,11 +59,9 @@ class RecorderCallback(TrainerCallback):
         )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """One optimizer step."""
         if self._recorder is not None:
             self._recorder.step()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Keep the trace."""
         if self._recorder is not None:
             self.trace = self._recorder.finish()

@@ -15,17 +15,17 @@ from torch.utils.data import Dataset
 from remanence.data import Examples
 from remanence.errors import InputError
 from remanence.training.recorder import Recorder
-from remanence.types import NormTrace
+from remanence.types import Trace
 
 
 class RecorderCallback(pl.Callback):
-    """Records while Lightning trains; `trace` holds the result afterwards.
+    """Records a trace while Lightning trains; `trace` holds it afterwards.
 
     Args:
-        examples: the training examples, best through `rm.with_ids`.
-        model: how to get from the LightningModule to the network whose gradients count; itself by default. It must
-            map a batch of inputs to logits.
-        options: as for `rm.Recorder` (mechanism, checkpoints, out, …); `total_steps` comes from the Trainer.
+        examples: the training examples, or a data set of (input, label) pairs, preferably from `rm.with_ids`.
+        model: function from the LightningModule to the network, which maps a batch of inputs to logits; by default the
+            LightningModule itself.
+        options: arguments of `rm.Recorder` (mechanism, checkpoints, out, …); `total_steps` comes from the Trainer.
     """
 
     def __init__(
@@ -37,28 +37,26 @@ class RecorderCallback(pl.Callback):
     ) -> None:
         self._examples, self._model, self._options = examples, model, options
         self._recorder: Recorder | None = None
-        self._seen = 0
-        self.trace: NormTrace | None = None
+        self._last_step = 0
+        self.trace: Trace | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Look at the model before its first step."""
         total = int(trainer.estimated_stepping_batches)
         if total < 1:
             raise InputError(
-                "The Trainer must have an end (max_epochs or max_steps) to place checkpoints in."
+                "The Trainer must have an end (`max_epochs` or `max_steps`), so that checkpoints can be placed."
             )
-        self._seen = trainer.global_step
+        self._last_step = trainer.global_step
         self._recorder = Recorder(
-            self._model(pl_module), self._examples, total_steps=total, start=self._seen, **self._options
+            self._model(pl_module), self._examples, total_steps=total, start=self._last_step, **self._options
         )
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
-        """One batch; with gradient accumulation, perhaps no step."""
-        if self._recorder is not None and trainer.global_step > self._seen:
-            self._seen = trainer.global_step
+        """Count an optimizer step, unless the batch only accumulated gradients."""
+        if self._recorder is not None and trainer.global_step > self._last_step:
+            self._last_step = trainer.global_step
             self._recorder.step()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Keep the trace."""
         if self._recorder is not None:
             self.trace = self._recorder.finish()

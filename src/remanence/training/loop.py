@@ -1,4 +1,4 @@
-"""The one training loop."""
+"""The training loop, for training and for unlearning."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from remanence.data import Examples
 from remanence.errors import NumericalError
 from remanence.machine import require_half
 from remanence.tasks import Recipe, derive_seed, generator
-from remanence.training.objective import Objective, Stream, Term, over
+from remanence.training.objective import BatchStream, Objective, Term, mean_loss
 from remanence.training.ranks import ALONE, Ranks
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Training:
-    """A run under way: the model, its optimizer, and how many steps have been taken.
+    """A training run in progress: the model, its optimizer, and the number of steps taken.
 
-    Every random draw is derived from the seed and the step it is for, so `step`, the weights and the
-    momentum are the whole state, and nothing that the caller does between steps changes the run.
+    Every random draw is derived from the seed and the step, so `step`, the weights and the momentum are the whole
+    state, and random draws of the caller between steps do not change the run.
 
     Args:
-        model: trained in place.
-        examples: all that the run may read.
+        model: the model, which is trained in place.
+        examples: the training examples.
         recipe: how to train.
-        seed: of everything random.
+        seed: random seed for the batch order, the noise, augmentation and dropout.
         ranks: the processes that share the work.
-        objective: what to descend; the mean cross-entropy of the examples unless said otherwise.
+        objective: the loss to minimize; by default the mean cross-entropy of the examples.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Training:
     ) -> None:
         self.model, self.examples, self.recipe, self.seed, self.ranks = model, examples, recipe, seed, ranks
         self.step = 0
-        self.objective = objective or over(Stream(examples, recipe, seed))
+        self.objective = objective or mean_loss(BatchStream(examples, recipe, seed))
         self.steps_per_epoch, self.total_steps = self.objective.steps_per_epoch, self.objective.total_steps
         if recipe.channels_last:
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -65,11 +65,11 @@ class Training:
 
     @cached_property
     def data_digest(self) -> str:
-        """What the run trains on, so that it cannot go on with something else."""
+        """Digest of the training examples, which a resumed run must match."""
         return self.examples.digest()
 
     def steps(self) -> Iterator[int]:
-        """Take the remaining steps; yield the number taken so far after each. Stop by no longer asking."""
+        """Take the remaining steps; after each, yield the number of steps taken so far."""
         while self.step < self.total_steps:
             self._take_step()
             self.step += 1
@@ -80,22 +80,22 @@ class Training:
         self.optimizer.param_groups[0]["lr"] = learning_rate
         self.model.train()
         self.optimizer.zero_grad(set_to_none=True)
-        with self._own_randomness():
+        with self._seeded_forward():
             for term in self.objective.terms(self.step):
-                self._descend(term)
+                self._backward(term)
         self._fill_gradients()
         self.scaler.unscale_(self.optimizer)
         self.ranks.add_up(p.grad for p in self.parameters.values() if p.grad is not None)
-        self.objective.penalize(self.parameters, self.step)
+        self.objective.add_penalty(self.parameters, self.step)
         self._add_noise(self.recipe.noise_at(learning_rate))
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self._project()
-        self.objective.settle(self.parameters, self.step)
+        self.objective.after_step(self.parameters, self.step)
 
-    def _descend(self, term: Term) -> None:
+    def _backward(self, term: Term) -> None:
         """Add this process's share of a term to the gradients."""
-        rows = term.stream.rows(term.number)
+        rows = term.stream.rows(term.index)
         denominator = term.stream.denominator(rows)
         for part in torch.tensor_split(self.ranks.share(rows), self.recipe.accumulate):
             if len(part):
@@ -104,34 +104,34 @@ class Training:
                 self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def _losses(self, term: Term, rows: Tensor) -> Tensor:
-        inputs, labels = (part.to(self.device) for part in term.stream.batch(rows, term.number))
+        inputs, labels = (part.to(self.device) for part in term.stream.batch(rows, term.index))
         if self.recipe.channels_last and inputs.dim() == 4:
             inputs = inputs.to(memory_format=torch.channels_last)
-        half = _AUTOCAST.get(self.recipe.precision)
-        with torch.autocast(self.device.type, half, enabled=half is not None):
+        dtype = _AUTOCAST.get(self.recipe.precision)
+        with torch.autocast(self.device.type, dtype, enabled=dtype is not None):
             return term.loss(self._forward(inputs), inputs, labels)
 
     def _refuse_nan(self, loss: Tensor, examples: Examples, rows: Tensor) -> None:
         if not torch.isfinite(loss):
             first = examples.ids[rows.numpy()][:5].tolist()
             raise NumericalError(
-                f"The loss became {loss.item()} at step {self.step} (ids of the batch: {first} …). "
+                f"The loss became {loss.item()} at step {self.step} (first ids of the batch: {first}). "
                 "Try a smaller learning rate; earlier checkpoints are kept."
             )
 
     @contextmanager
-    def _own_randomness(self) -> Iterator[None]:
-        """Dropout and the like draw from this step's own seed; the caller's random state comes back."""
+    def _seeded_forward(self) -> Iterator[None]:
+        """Seed torch for dropout in this step, and restore its random state afterwards."""
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             seed = derive_seed(self.seed, "forward", self.step, self.ranks.rank)
-            # not torch.manual_seed: without a GPU it keeps a traceback of every call, for a GPU that may come
+            # torch.manual_seed would, without a GPU, keep a traceback of every call in memory
             torch.default_generator.manual_seed(seed)
             if self.device.type == "cuda":
                 torch.cuda.manual_seed(seed)
             yield
 
     def _fill_gradients(self) -> None:
-        """A batch may be empty (Poisson, or this process's share); noise and decay apply all the same."""
+        """Give parameters without a gradient zeros: if a batch is empty, noise and weight decay still apply."""
         for parameter in self.parameters.values():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -155,5 +155,12 @@ class Training:
 
 
 def train_steps(model: nn.Module, examples: Examples, recipe: Recipe, *, seed: int) -> Iterator[int]:
-    """Train in place and yield the number of steps taken, after each of them."""
+    """Train a model in place; after each step, yield the number of steps taken so far.
+
+    Args:
+        model: the model, which is trained in place.
+        examples: the training examples.
+        recipe: how to train.
+        seed: random seed for the batch order, the noise, augmentation and dropout.
+    """
     return Training(model, examples, recipe, seed=seed).steps()

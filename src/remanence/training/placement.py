@@ -1,34 +1,45 @@
-"""When to record: which steps of a run become checkpoints of its trace."""
+"""When to record: at fixed steps, or whenever the model has changed.
+
+The adaptive placement computes the errors of a few fixed examples with forward passes alone. When their order has
+changed since the last recorded checkpoint, all examples are recorded.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 
 from remanence.errors import InputError
 from remanence.types import check_choice
 
 Placement = Literal["even", "log", "adaptive"]
 CANDIDATES = 150
-"""Evenly spaced moments at which the adaptive placement looks whether the model has moved on."""
+"""Number of evenly spaced steps at which the adaptive placement checks whether the model has changed."""
+PROBES = 256
+"""Number of examples whose errors the adaptive placement compares."""
+TOLERANCE = 0.8
+"""Record when the rank correlation (Spearman) of their errors falls below this."""
+LONGEST_GAP = 3.0
+"""Record at the latest at this multiple of the last recorded step."""
 
 
 def candidate_steps(total_steps: int, checkpoints: int, placement: Placement) -> NDArray[np.int64]:
-    """The moments that may be recorded: all of them for a fixed placement, some for the adaptive one."""
+    """The steps that may be recorded: all of them with a fixed placement, some with the adaptive one."""
     if placement != "adaptive":
         return placed_steps(total_steps, checkpoints, placement)
     return placed_steps(total_steps, min(CANDIDATES, total_steps), "even")
 
 
 def placed_steps(total_steps: int, checkpoints: int, placement: Placement = "even") -> NDArray[np.int64]:
-    """Step 0 and `checkpoints` later ones, the last being the end of training.
+    """Step 0 and `checkpoints` later steps, the last of which is the end of training.
 
     Args:
         total_steps: optimizer steps of the run.
-        checkpoints: how many moments after the start.
-        placement: `even` is the paper's; `log` records densely early, when gradients change fastest.
+        checkpoints: number of steps after the start.
+        placement: `even`, as in the paper; or `log`, denser at the start, where gradients change fastest.
     """
     check_choice("placement", placement, ("even", "log"))
     if not 1 <= checkpoints <= total_steps:
@@ -37,10 +48,43 @@ def placed_steps(total_steps: int, checkpoints: int, placement: Placement = "eve
         )
     if placement == "even":
         return np.round(np.linspace(0, total_steps, checkpoints + 1)).astype(np.int64)
-    wanted = np.round(np.geomspace(1, total_steps, checkpoints)).astype(np.int64)
-    wanted[-1] = total_steps
-    # early ones fall on the same step; push each to the first free step
+    steps = np.round(np.geomspace(1, total_steps, checkpoints)).astype(np.int64)
+    steps[-1] = total_steps
+    # rounding makes early steps equal; move each to the next free step
     for i in range(1, checkpoints):
-        wanted[i] = max(wanted[i], wanted[i - 1] + 1)
-    wanted = np.minimum(wanted, total_steps - np.arange(checkpoints)[::-1])
-    return np.concatenate([[0], wanted]).astype(np.int64)
+        steps[i] = max(steps[i], steps[i - 1] + 1)
+    steps = np.minimum(steps, total_steps - np.arange(checkpoints)[::-1])
+    return np.concatenate([[0], steps]).astype(np.int64)
+
+
+def is_due(
+    step: int,
+    last_step: int,
+    errors: NDArray[np.floating[Any]],
+    last_errors: NDArray[np.floating[Any]],
+    tolerance: float = TOLERANCE,
+) -> bool:
+    """Whether the adaptive placement records this step, given the errors of the probes now and when last recorded."""
+    return step >= LONGEST_GAP * max(last_step, 1) or _rank_correlation(errors, last_errors) < tolerance
+
+
+def within_budget(recorded: int, checkpoints: int, progress: float) -> bool:
+    """Whether the adaptive placement may record another checkpoint at this fraction of training.
+
+    Half of the checkpoints may be used at any time, the other half only as training progresses, so that a small number
+    is not used up at the very start.
+    """
+    return recorded < checkpoints * (1 + progress) / 2
+
+
+def probe_positions(n: int, seed: int = 0) -> NDArray[np.int64]:
+    """Positions of the examples whose errors the adaptive placement compares."""
+    return np.sort(np.random.default_rng(seed).choice(n, min(PROBES, n), replace=False))
+
+
+def _rank_correlation(a: NDArray[np.floating[Any]], b: NDArray[np.floating[Any]]) -> float:
+    """Spearman's correlation; −1 if all values of one side are equal."""
+    ranks_a, ranks_b = rankdata(a), rankdata(b)
+    if np.ptp(ranks_a) == 0 or np.ptp(ranks_b) == 0:
+        return -1.0
+    return float(np.corrcoef(ranks_a, ranks_b)[0, 1])

@@ -1,4 +1,4 @@
-"""One training job on several processes, as torchrun starts them."""
+"""Several processes that share the work of one training job, started by torchrun."""
 
 from __future__ import annotations
 
@@ -16,18 +16,23 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which process this is, and how many there are. Alone, everything here is free."""
+    """This process among those of a training job; with a single process, all methods do nothing.
+
+    Args:
+        rank: number of this process, counted from 0.
+        size: number of processes.
+    """
 
     rank: int = 0
     size: int = 1
 
     @property
     def first(self) -> bool:
-        """Whether this process is the one that writes."""
+        """Whether this is process 0, which writes files."""
         return self.rank == 0
 
     def share(self, rows: Tensor) -> Tensor:
-        """This process's part of some rows; parts differ by one at most."""
+        """The rows that this process works on; sizes differ by at most one between processes."""
         return rows[self.rank :: self.size]
 
     def add_up(self, tensors: Iterable[Tensor]) -> None:
@@ -40,27 +45,28 @@ class Ranks:
         for part, total in zip(parts, torch.split(flat, [part.numel() for part in parts]), strict=True):
             part.copy_(total.view_as(part))
 
-    def gather(self, mine: NDArray[np.float32], rows: NDArray[np.int64], n: int) -> NDArray[np.float32]:
-        """Put together what each process computed for its rows of n."""
+    def gather(self, values: NDArray[np.float32], rows: NDArray[np.int64], n: int) -> NDArray[np.float32]:
+        """Combine the values that each process computed for its rows into an array of all n rows."""
         if self.size == 1 and len(rows) == n:
-            return mine
-        whole = torch.zeros(n, dtype=torch.float32)
-        whole[torch.from_numpy(rows)] = torch.from_numpy(mine)
-        self.add_up([whole])
-        return whole.numpy()
+            return values
+        combined = torch.zeros(n, dtype=torch.float32)
+        combined[torch.from_numpy(rows)] = torch.from_numpy(values)
+        self.add_up([combined])
+        return combined.numpy()
 
     def wait(self) -> None:
-        """Until every process is here."""
+        """Wait until every process has reached this point."""
         if self.size > 1:
             dist.barrier()
 
 
 ALONE = Ranks()
+"""A single process."""
 
 
 @contextmanager
 def joined() -> Iterator[Ranks]:
-    """Join the job that torchrun started, if it did; leave it at the end."""
+    """Join the process group of torchrun during the block; without torchrun, the process works alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield ALONE
@@ -69,6 +75,6 @@ def joined() -> Iterator[Ranks]:
     try:
         ranks = Ranks(dist.get_rank(), size)
         yield ranks
-        ranks.wait()  # nobody takes the connections down while another still uses them
+        ranks.wait()  # no process closes connections that another still uses
     finally:
         dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""A finished run in a folder: its model, and the data as that model saw them."""
+"""A finished run in a folder: its model, its data and its trace."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from remanence.tasks import Poison, Recipe, Task
 from remanence.tasks.poison import read_poison
 from remanence.training.checkpoints import load_weights
 from remanence.training.train_run import RunSettings
-from remanence.types import ForgetSet, Ids, NormTrace, as_ids
+from remanence.types import ForgetSet, Ids, Trace, as_ids
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A trained model with its data, or what unlearning made of one.
+    """A trained or unlearned model with its data.
 
     Args:
-        folder: its sealed folder.
-        settings: how it was trained.
-        unlearning: how it was unlearned since; empty for a run that was only trained.
+        folder: the sealed folder.
+        settings: the settings of its training.
+        unlearning: the settings of its unlearning; empty for a run that was only trained.
     """
 
     folder: Folder
@@ -39,7 +39,7 @@ class Run:
 
     @property
     def never_seen(self) -> Ids:
-        """Examples that were left out of training, as an oracle leaves out its forget set."""
+        """Examples that were left out of training, such as the forget set of an oracle."""
         return as_ids(self.settings.without)
 
     @property
@@ -54,72 +54,72 @@ class Run:
 
     @cached_property
     def poison(self) -> Poison | None:
-        """The noise that some examples were trained with."""
+        """The noise on poisoned examples; None if there are none."""
         return read_poison(self.folder, self.settings.poison, self.settings.poison_variance)
 
     @cached_property
     def clean(self) -> tuple[Examples, Examples]:
-        """The whole data set as it is on disk, training and test."""
+        """All training and test examples, without poison."""
         return self.settings.source.data.read()
 
     @property
     def task(self) -> Task:
-        """The task as training would see it now, without the removed examples."""
+        """The task of this run, without the removed examples."""
         return self.settings.source.with_data(*self.data())
 
     @property
     def reference(self) -> RunReference:
-        """This run by name, for the parameters of a stage."""
+        """A reference to this run, for the parameters of a stage."""
         return RunReference(self.folder.digest(), str(self.folder.path.resolve()))
 
     def take_data_of(self, other: Run) -> None:
-        """Use the data that another run on the same data set has loaded."""
-        vars(self)["clean"] = other.clean  # where cached_property keeps it
+        """Share the loaded data of another run on the same data set."""
+        vars(self)["clean"] = other.clean  # fills the cached_property
 
     def data(self) -> tuple[Examples, Examples]:
-        """The training examples as this model saw them, without those removed, and the test examples."""
-        train, test = self._seen()
+        """Training examples, with poison and without the removed ones, and test examples."""
+        train, test = self._poisoned_data()
         return (train.without(self.removed) if len(self.removed) else train), test
 
     def split(self, forget_set: ForgetSet) -> Split:
-        """The data with a forget set, whether this model was trained on it or not.
+        """The data, split by a forget set, whether this model was trained on it or not.
 
-        Examples that were removed from this model and are not in the forget set stay away.
+        Examples that were removed from this model are left out unless they are in the forget set.
         """
-        train, test = self._seen()
-        elsewhere = np.setdiff1d(self.removed, forget_set.ids)
-        return Split(train.without(elsewhere) if len(elsewhere) else train, test, forget_set)
+        train, test = self._poisoned_data()
+        left_out = np.setdiff1d(self.removed, forget_set.ids)
+        return Split(train.without(left_out) if len(left_out) else train, test, forget_set)
 
     def was_trained_on(self, ids: Ids) -> NDArray[np.bool_]:
-        """Which of these examples were used in training, whether they were unlearned since or not."""
+        """Which of these examples were used in training, including those that were unlearned later."""
         return np.isin(ids, self.clean[0].ids) & ~np.isin(ids, self.never_seen)
 
     def training_digest(self) -> str:
-        """The digest of the training examples, which the trace and its forget sets carry."""
-        train, _ = self._seen()
+        """Digest of the training examples, to which traces and forget sets refer."""
+        train, _ = self._poisoned_data()
         return (train.without(self.never_seen) if len(self.never_seen) else train).digest()
 
     def model(self) -> nn.Module:
-        """A new module with this run's weights, in evaluation mode."""
+        """A new module with the weights of this run, in evaluation mode."""
         model = self.settings.source.with_data(*self.clean).model()
         load_weights(self.folder, model)
         return model.eval()
 
-    def trace(self) -> NormTrace:
-        """The gradient norms that training recorded; refused when nothing was recorded."""
+    def trace(self) -> Trace:
+        """The trace that training recorded; an error if it recorded none."""
         if not self.folder.has("trace.safetensors"):
             raise RunFolderError(
                 f"Expected a trace in {self.folder.path}; it has none. Train with `record` above 0 to get one."
             )
         return read_trace(self.folder)
 
-    def _seen(self) -> tuple[Examples, Examples]:
+    def _poisoned_data(self) -> tuple[Examples, Examples]:
         train, test = self.clean
         return (train if self.poison is None else self.poison.applied(train)), test
 
 
 def open_run(path: str | Path) -> Run:
-    """Open a finished run. A folder without weights is refused."""
+    """Open a finished run; a folder without weights is an error."""
     path = Path(path)
     folder = open_folder(path, "training")
     if not (folder.has("config.toml") and folder.has("weights.safetensors")):
@@ -128,35 +128,39 @@ def open_run(path: str | Path) -> Run:
         )
     values = folder.config()
     unlearning = values.pop("unlearning", {})
-    return Run(folder, settings_from(values, path), unlearning)
+    return Run(folder, _settings(values, path), unlearning)
 
 
 @dataclass(frozen=True)
 class RunReference:
-    """A run as the parameter of a stage: the digest is part of the stage's key, the path is not."""
+    """A run as the parameter of a stage.
+
+    Args:
+        digest: digest of the run; part of the stage's key.
+        path: folder of the run; not part of the key.
+    """
 
     digest: str
     path: str = field(metadata=NOT_IN_KEY)
 
     def open(self) -> Run:
-        """The run, opened once per process; refused when its content has changed."""
+        """Open the run, once per process; an error if its content has changed."""
         if open_folder(self.path, "training").digest() != self.digest:
             raise RunFolderError(f"Expected {self.path} as it was when the work was planned; it has changed.")
-        return _opened(self.path, self.digest)
+        return _open_cached(self.path, self.digest)
 
 
 @lru_cache(maxsize=1)
-def _opened(path: str, digest: str) -> Run:
+def _open_cached(path: str, digest: str) -> Run:
     return open_run(path)
 
 
-def settings_from(values: Mapping[str, Any], path: Path) -> RunSettings:
-    """A run's settings from its config.toml."""
-    plain = dict(values)
+def _settings(config: Mapping[str, Any], path: Path) -> RunSettings:
+    values = dict(config)
     try:
-        recipe = Recipe(**plain.pop("recipe"))
-        without, poison = (tuple(plain.pop(name, ())) for name in ("without", "poison"))
-        return RunSettings(recipe=recipe, without=without, poison=poison, **plain)
+        recipe = Recipe(**values.pop("recipe"))
+        without, poison = (tuple(values.pop(name, ())) for name in ("without", "poison"))
+        return RunSettings(recipe=recipe, without=without, poison=poison, **values)
     except (KeyError, TypeError) as error:
         raise RunFolderError(
             f"{path} was not made by `remanence train`: its settings lack or add {error}."

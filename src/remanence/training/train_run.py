@@ -1,4 +1,4 @@
-"""Train and record: in memory, or as a run in a folder that can be interrupted and resumed."""
+"""Train and record a trace: in memory, or as a run in a folder that can be interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,17 @@ from remanence.data import Examples
 from remanence.errors import DataError, InputError
 from remanence.gradients.evaluation_mode import evaluating
 from remanence.stages import NOT_IN_KEY
-from remanence.storage import SEAL, UNFINISHED, Draft, Folder, claim, open_folder, seal_in_place, write_trace
+from remanence.storage import (
+    SEAL,
+    TRACE_FILES,
+    UNFINISHED,
+    Draft,
+    Folder,
+    claim,
+    open_folder,
+    seal_in_place,
+    write_trace,
+)
 from remanence.storage.lock import exclusive
 from remanence.tasks import DataSource, ModelSource, Poison, Recipe, Task, TaskSource, draw_poison
 from remanence.tasks.poison import VARIANCE, write_poison
@@ -23,24 +33,24 @@ from remanence.training.checkpoints import Checkpoints, write_weights
 from remanence.training.loop import Training
 from remanence.training.placement import Placement
 from remanence.training.ranks import ALONE, Ranks
-from remanence.training.recorder import TRACE_FILES, Recorder
+from remanence.training.recorder import Recorder
 from remanence.types import Measurement, as_ids, check_positive
 
 ASSUMED_SIGMA = 0.1
-"""The noise that accounting assumes where training added none; scores can name another."""
+"""The noise that the accounting assumes by default if training added none."""
 Progress = Callable[[int, int], None]
 """(steps done, steps in total) -> None."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """What a trace records of a training run.
+    """How to record a trace.
 
     Args:
-        checkpoints: moments to record after the start.
-        placement: where they fall.
-        sigma: the noise to assume in the accounting when training adds none.
-        out: keep single rows in this folder, so that a resumed run finds them.
+        checkpoints: number of checkpoints after the start.
+        placement: placement of the checkpoints: `even`, `log` or `adaptive`.
+        sigma: the noise to assume in the accounting if training adds none.
+        out: folder to keep single rows in, so that a resumed run finds them.
     """
 
     checkpoints: int
@@ -49,7 +59,7 @@ class Recording:
     out: Path | None = None
 
     def recorder(self, training: Training) -> Recorder:
-        """A recorder for a run that is about to begin or go on."""
+        """A recorder for a run before its first step, or restored from a checkpoint."""
         mechanism = training.recipe.mechanism(
             len(training.examples), assumed_sigma=self.sigma, model=training.model
         )
@@ -73,11 +83,11 @@ def train_and_record(
     *,
     after_step: Callable[[int], None] = lambda step: None,
 ) -> Recorder | None:
-    """Take all remaining steps, recording as asked. Returns the recorder, which holds the trace.
+    """Take all remaining steps and record a trace; returns the recorder.
 
     Args:
         training: a run before its first step, or restored from a checkpoint.
-        recording: what to record; nothing when None.
+        recording: how to record; None to record nothing.
         after_step: called after every step with the number of steps taken.
     """
     recorder = None if recording is None else recording.recorder(training)
@@ -93,21 +103,21 @@ class RunSettings:
     """The settings of a run; written into its folder as config.toml.
 
     Args:
-        data: the name of a data set, or the path of one.
-        model: the name of a model, or `package.module:function`.
+        data: name or path of a data set.
+        model: name of a model, or `package.module:function`.
         recipe: how to train.
         seed: random seed for the initial weights, the batch order and the noise.
         model_options: keyword arguments of the model.
         data_dir: folder of the data sets.
-        record: checkpoints of the trace; none when 0.
-        placement: where they fall.
-        sigma: the noise to assume in the accounting when training adds none.
-        checkpoint_every: steps between checkpoints of the run's state; one epoch when 0.
-        keep_checkpoints: keep all of them, for a trace made afterwards.
+        record: number of checkpoints of the trace; 0 for no trace.
+        placement: placement of these checkpoints: `even`, `log` or `adaptive`.
+        sigma: the noise to assume in the accounting if training adds none.
+        checkpoint_every: steps between checkpoints from which the run can be resumed; 0 for one epoch.
+        keep_checkpoints: keep all of these checkpoints, to make a trace from them later.
         without: ids to leave out of training; the run is then an oracle for them.
-        poison: ids whose inputs get Gaussian noise, which is kept so that `gus` can look for it.
-        poison_variance: variance of that noise, on the scale of the inputs as the network sees them.
-        poison_seed: seed of that noise; the run's own when None. An oracle uses that of the run it is compared with.
+        poison: ids of examples whose inputs get Gaussian noise, which the metric `gus` tests for.
+        poison_variance: variance of that noise, on the scale of the network's inputs.
+        poison_seed: random seed of that noise; None for `seed`. An oracle must use that of the run it is compared with.
     """
 
     data: str
@@ -135,17 +145,15 @@ class RunSettings:
 
     @property
     def noise_seed(self) -> int:
-        """The seed of the poison."""
         return self.seed if self.poison_seed is None else self.poison_seed
 
     @property
     def source(self) -> TaskSource:
-        """The task of this run."""
         data = DataSource(self.data, data_dir=self.data_dir)
         return TaskSource(data, ModelSource(self.model, self.model_options), self.recipe)
 
     def draw_poison(self, train: Examples) -> Poison | None:
-        """The noise on the inputs of the poisoned examples."""
+        """Draw the noise of the poisoned examples; None if there are none."""
         if not self.poison:
             return None
         ids = as_ids(self.poison)
@@ -160,12 +168,18 @@ def train_run(
     ranks: Ranks = ALONE,
     progress: Progress = lambda done, total: None,
 ) -> Folder:
-    """Train, record, and leave a sealed run in `out`.
+    """Train a model, record its trace, and write both as a run into `out`.
 
-    If the run is interrupted, `resume` continues from the last checkpoint and ends with the same bits as an
-    uninterrupted run.
+    If the run is interrupted, `resume` continues from the last checkpoint. The result is bitwise the same.
+
+    Args:
+        settings: data, model, recipe, and what to record.
+        out: folder of the run.
+        resume: continue an unfinished run.
+        ranks: the processes that share the work.
+        progress: called with the steps taken and the total.
     """
-    fresh = ranks.first and claim(asdict(settings), out, resume)
+    is_new = ranks.first and claim(asdict(settings), out, resume)
     ranks.wait()
     if (out / SEAL).exists():
         return open_folder(out, "training")
@@ -173,10 +187,8 @@ def train_run(
         try:
             _train(settings, out, ranks, progress)
         except InputError:
-            if fresh:
-                (out / UNFINISHED).unlink(
-                    missing_ok=True
-                )  # a run that cannot begin must not block the folder
+            if is_new:  # a run that cannot begin must not block the folder
+                (out / UNFINISHED).unlink(missing_ok=True)
             raise
     ranks.wait()
     return open_folder(out, "training")
@@ -198,7 +210,7 @@ def _train(settings: RunSettings, out: Path, ranks: Ranks, progress: Progress) -
 
     def after_step(step: int) -> None:
         if step % training.steps_per_epoch == 0:
-            accuracy = accuracy_on(training.model, task.test)
+            accuracy = _accuracy(training.model, task.test)
             rows.append(Measurement("accuracy", "test", accuracy, step, settings.seed))
         if step % every == 0 and ranks.first:
             checkpoints.save(training, rows)
@@ -213,20 +225,19 @@ def _training_set(settings: RunSettings, task: Task, poison: Poison | None) -> E
     poisoned = task.train if poison is None else poison.applied(task.train)
     train = poisoned.without(as_ids(settings.without)) if settings.without else poisoned
     if not len(train):
-        raise DataError(f"Expected examples to train on; all {len(task.train)} were to be left out.")
+        raise DataError(f"Expected examples to train on; `without` leaves out all {len(task.train)}.")
     return train
 
 
-def accuracy_on(model: nn.Module, test: Examples) -> float:
-    """Share of the test examples that are classified correctly."""
+def _accuracy(model: nn.Module, test: Examples) -> float:
     with evaluating(model), torch.no_grad():
-        hits = sum(
+        correct = sum(
             int((model(inputs).argmax(dim=1) == labels).sum())
             for inputs, labels in zip(
                 torch.split(test.inputs, 1024), torch.split(test.labels, 1024), strict=True
             )
         )
-    return hits / len(test)
+    return correct / len(test)
 
 
 def _seal(

@@ -1,14 +1,13 @@
-"""Unlearning methods, one short file each: hyperparameters in, a call that yields after every step."""
+"""Unlearning methods, one file per method."""
 
-from remanence.unlearning.contract import Method
 from remanence.unlearning.finetune import Finetune
 from remanence.unlearning.gradient_ascent import GradientAscent
 from remanence.unlearning.l1_sparse import L1Sparse
+from remanence.unlearning.method import Method
 from remanence.unlearning.neggrad_plus import NegGradPlus
 from remanence.unlearning.noisy_finetune import NoisyFinetune
-from remanence.unlearning.options import full_names, make_method, option_names
 from remanence.unlearning.random_label import RandomLabel
-from remanence.unlearning.registry import METHODS, method_named
+from remanence.unlearning.registry import METHODS, full_names, make_method, method_named, option_names
 from remanence.unlearning.retrain import Retrain
 from remanence.unlearning.salun import SalUn
 from remanence.unlearning.scrub import Scrub

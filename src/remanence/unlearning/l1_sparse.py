@@ -1,4 +1,4 @@
-"""Fine-tuning on the retain set with an L1 penalty that fades."""
+"""Fine-tuning on the retain set with a decreasing L1 penalty."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from torch import nn
 
 from remanence.data import Split
 from remanence.errors import InputError
-from remanence.training import ALONE, Objective, Parameters, Ranks, Stream, Training, over
-from remanence.unlearning.contract import Method
+from remanence.training import ALONE, BatchStream, Parameters, Ranks, Training, mean_loss
+from remanence.unlearning.method import Method
 
 
 @dataclass(frozen=True)
 class L1Sparse(Method):
-    r"""Unlearn by training on while the weights are drawn to zero.
+    r"""Unlearn by fine-tuning with an L1 penalty on the weights.
 
     Formula: :math:`\frac{1}{|B|}\sum_{x \in B} \ell(w, x) + \alpha\,(1 - e/E)\,\lVert w \rVert_1` in epoch
     :math:`e = 0, …, E - 1`, with batches :math:`B` of the retain set only.
 
     Args:
-        recipe: the learning rate, and `epochs`, over which the penalty fades linearly.
-        coefficient: α; useful values are about 1e-4 to 1e-3.
+        recipe: hyperparameters of training; the penalty decreases linearly over its epochs.
+        coefficient: weight α of the penalty; useful values are about 1e-4 to 1e-3.
 
     Source: Jia, Liu et al., "Model Sparsity Can Simplify Machine Unlearning", NeurIPS 2023.
 
-    The norm is over all parameters, those of norm layers and biases too, as in the authors' code. Its gradient is
-    α sign(w), 0 at 0; weights come near zero and are not set to it.
+    The norm is over all parameters, including normalization layers and biases, as in the authors' code. Its gradient is
+    α sign(w), and 0 at 0; weights get close to zero and are not pruned.
     """
 
     coefficient: float = 5e-4
@@ -44,15 +44,15 @@ class L1Sparse(Method):
             raise InputError(f"`coefficient` must not be negative; got {self.coefficient}.")
 
     def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
-        """Training on the retain set with the penalty's gradient added."""
-        plain = over(Stream(split.retain, self.recipe, seed))
-        objective = replace(plain, penalize=lambda weights, step: self._add(weights, step, plain))
+        plain = mean_loss(BatchStream(split.retain, self.recipe, seed))
+        objective = replace(
+            plain, add_penalty=lambda weights, step: self._add_penalty(weights, step, plain.steps_per_epoch)
+        )
         return Training(model, split.retain, self.recipe, seed=seed, ranks=ranks, objective=objective)
 
     @torch.no_grad()
-    def _add(self, parameters: Parameters, step: int, plain: Objective) -> None:
-        epoch = step // plain.steps_per_epoch
-        coefficient = self.coefficient * (1 - epoch / self.recipe.epochs)
+    def _add_penalty(self, parameters: Parameters, step: int, steps_per_epoch: int) -> None:
+        coefficient = self.coefficient * (1 - step // steps_per_epoch / self.recipe.epochs)
         for parameter in parameters.values():
             if parameter.grad is not None:
                 parameter.grad.add_(parameter.sign(), alpha=coefficient)

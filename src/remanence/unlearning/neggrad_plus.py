@@ -1,4 +1,4 @@
-"""Descent on the retain set and ascent on the forget set at once."""
+"""NegGrad+: gradient descent on the retain set and gradient ascent on the forget set at once."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from torch import nn
 
 from remanence.data import Split
 from remanence.errors import InputError
-from remanence.training import ALONE, Ranks, Stream, Term, Training, over
-from remanence.unlearning.contract import Method
+from remanence.training import ALONE, BatchStream, Ranks, Term, Training, mean_loss
+from remanence.unlearning.method import Method
 
 
 @dataclass(frozen=True)
 class NegGradPlus(Method):
-    r"""Unlearn by climbing on the forget set while holding on to the retain set.
+    r"""Unlearn by gradient ascent on the forget set, with descent on the retain set in the same step.
 
     Formula: each step descends :math:`\beta\, \frac{1}{|B|}\sum_{x \in B} \ell(w, x) - (1 - \beta)\,
-    \frac{1}{|B_F|}\sum_{x \in B_F} \ell(w, x)` with a batch :math:`B` of the retain set and one, :math:`B_F`, of the
-    forget set, which is passed through as often as it takes.
+    \frac{1}{|B_F|}\sum_{x \in B_F} \ell(w, x)` with a batch :math:`B` of the retain set and a batch :math:`B_F` of the
+    forget set, which is repeated as often as necessary.
 
     Args:
-        recipe: an epoch is a pass over the retain set.
-        beta: the retain set's weight, in (0, 1).
+        recipe: hyperparameters of training; an epoch is a pass over the retain set.
+        beta: weight of the retain set, in (0, 1).
 
-    Source: Kurmanji et al., "Towards Unbounded Machine Unlearning", NeurIPS 2023 (their NegGrad+).
+    Source: Kurmanji et al., "Towards Unbounded Machine Unlearning", NeurIPS 2023 (NegGrad+).
 
-    Departs: nothing. The two batches go through the model separately, which matters for BatchNorm.
+    Departs: nothing. The two batches have separate forward passes, which matters for BatchNorm.
     """
 
     beta: float = 0.95
@@ -40,11 +40,10 @@ class NegGradPlus(Method):
             raise InputError(f"`beta` must be in (0, 1); got {self.beta}.")
 
     def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
-        """Two terms a step."""
-        retain = Stream(split.retain, self.recipe, seed)
-        forget = Stream(split.forget, self.recipe, seed, "-forget")
+        retain = BatchStream(split.retain, self.recipe, seed)
+        forget = BatchStream(split.forget, self.recipe, seed, "-forget")
         objective = replace(
-            over(retain),
+            mean_loss(retain),
             terms=lambda step: [Term(retain, step, self.beta), Term(forget, step, self.beta - 1)],
         )
         return Training(model, split.train, self.recipe, seed=seed, ranks=ranks, objective=objective)

@@ -1,4 +1,4 @@
-"""Fine-tuning with noise: go on with SGLD without the examples to forget."""
+"""Fine-tuning on the retain set with Gaussian noise (SGLD)."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from torch import nn
 from remanence.data import Split
 from remanence.errors import InputError
 from remanence.training import ALONE, Ranks, Recipe, Training
-from remanence.unlearning.contract import Method
+from remanence.unlearning.method import Method
 
 
 @dataclass(frozen=True)
 class NoisyFinetune(Method):
-    r"""Unlearn by training on with Gaussian noise, the setting of the theory.
+    r"""Unlearn by fine-tuning with Gaussian noise, as the theory assumes.
 
     Formula: :math:`w \leftarrow w - \eta\,(\nabla \frac{1}{|B|}\sum_{x \in B} \ell(w, x) + \sigma\xi)`,
     :math:`\xi \sim N(0, I)`, with batches :math:`B` of the retain set only; projected onto a ball if
     `recipe.radius` is given.
 
     Args:
-        recipe: its `noise` is σ, by default that of training, or 0.01 where training had none; with
-            `recipe.langevin` the noise on the weights is √(2η) σ ξ instead.
+        recipe: hyperparameters of training. Its `noise` is σ, by default that of training, or 0.01 if training had
+            none; with `langevin`, the noise on the weights is √(2η) σ ξ instead.
 
-    Source: Chien et al., "Langevin Unlearning", NeurIPS 2024; the noise's scale, on the mini-batch gradient, as in
-    Mohammadi Sepahvand, Thudi et al., ICML 2025.
+    Source: Chien et al., "Langevin Unlearning", NeurIPS 2024; the noise is on the scale of the mini-batch gradient, as
+    in Mohammadi Sepahvand, Thudi et al., ICML 2025.
 
-    Departs: no clipping, as in the latter; a certificate for it is another matter (`remanence certify`).
+    Departs: no clipping, as in the latter. It gives no certificate; `remanence certify` does.
     """
 
     NOISE: ClassVar[float] = 0.01
@@ -36,15 +36,14 @@ class NoisyFinetune(Method):
     def __post_init__(self) -> None:
         if not self.recipe.noise > 0:
             raise InputError(
-                f"noisy_finetune needs `noise` above 0; got {self.recipe.noise}. Without noise it is finetune."
+                f"noisy_finetune needs `noise` above 0; got {self.recipe.noise}. Use finetune for no noise."
             )
 
     def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
-        """Noisy training on the retain set."""
         return Training(model, split.retain, self.recipe, seed=seed, ranks=ranks)
 
     @classmethod
-    def usual_recipe(cls, training: Recipe) -> Recipe:
-        """The noise that training had, or a little."""
+    def default_recipe(cls, training: Recipe) -> Recipe:
+        """The recipe of fine-tuning, with the noise of training, or a little if it had none."""
         noise, langevin = training.noise or cls.NOISE, training.langevin
-        return replace(super().usual_recipe(training), noise=noise, langevin=langevin)
+        return replace(super().default_recipe(training), noise=noise, langevin=langevin)

@@ -1,4 +1,4 @@
-"""Training on with wrong labels on the forget set."""
+"""Training with wrong labels on the forget set."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from remanence.data import Examples, Split
 from remanence.errors import DataError
 from remanence.tasks.randomness import generator
 from remanence.training import ALONE, Ranks, Training
-from remanence.unlearning.contract import Method
+from remanence.unlearning.method import Method
 
 
 @dataclass(frozen=True)
 class RandomLabel(Method):
-    r"""Unlearn by learning something else in its place.
+    r"""Unlearn by learning wrong labels of the forget set.
 
     Formula: plain training on :math:`D \setminus D_F` and :math:`\{(x, \tilde y) : (x, y) \in D_F\}`, where
     :math:`\tilde y` is drawn once, uniformly from the other classes.
 
     Args:
-        recipe: an epoch is a pass over all training data.
+        recipe: hyperparameters of training; an epoch is a pass over all training data.
 
     Source: Golatkar et al., "Eternal Sunshine of the Spotless Net", CVPR 2020 (a baseline there); Graves et al.,
     "Amnesiac Machine Learning", AAAI 2021.
@@ -34,12 +34,11 @@ class RandomLabel(Method):
     EPOCHS: ClassVar[int] = 10
 
     def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
-        """Training on everything, the forget set relabelled."""
-        return Training(model, relabelled(split, seed), self.recipe, seed=seed, ranks=ranks)
+        return Training(model, relabel(split, seed), self.recipe, seed=seed, ranks=ranks)
 
 
-def relabelled(split: Split, seed: int) -> Examples:
-    """The training data with another class on each example to forget; the split's own stay as they are."""
+def relabel(split: Split, seed: int) -> Examples:
+    """A copy of the training data in which each example to forget has another, random class."""
     train, classes = split.train, len(split.train.class_names)
     if classes < 2:
         raise DataError("Wrong labels need at least two classes; the data have one.")

@@ -1,12 +1,17 @@
-"""Every unlearning method by its name."""
+"""The unlearning methods by name, and their options."""
 
 from __future__ import annotations
 
-from remanence.errors import UnknownNameError
-from remanence.unlearning.contract import Method
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, get_type_hints
+
+from remanence.errors import InputError, UnknownNameError
+from remanence.training import Recipe
 from remanence.unlearning.finetune import Finetune
 from remanence.unlearning.gradient_ascent import GradientAscent
 from remanence.unlearning.l1_sparse import L1Sparse
+from remanence.unlearning.method import Method
 from remanence.unlearning.neggrad_plus import NegGradPlus
 from remanence.unlearning.noisy_finetune import NoisyFinetune
 from remanence.unlearning.random_label import RandomLabel
@@ -25,11 +30,59 @@ METHODS: dict[str, type[Method]] = {
     "scrub": Scrub,
     "salun": SalUn,
 }
-"""Every unlearning method by its name: a class whose docstring gives formula, options and source."""
+"""The unlearning methods by name. The docstring of each class gives formula, options and source."""
+_SHORT = {"lr": "learning_rate"}
+_NOISE = {"noise", "langevin"}
+_NOT_OPTIONS = {"recipe", "make_model"}
+_ACCEPTED_TYPES = {float: (int, float), int: (int,), bool: (bool,)}
+_TYPE_NAMES = {float: "a number", int: "a whole number", bool: "True or False"}
 
 
 def method_named(name: str) -> type[Method]:
-    """The method of this name; an unknown one is refused with the nearest."""
     if name not in METHODS:
         raise UnknownNameError("unlearning method", name, METHODS)
     return METHODS[name]
+
+
+def option_names(name: str) -> set[str]:
+    """Names of the options of a method: its own hyperparameters and those of its recipe."""
+    method = method_named(name)
+    own = {field.name for field in fields(method)} - _NOT_OPTIONS
+    recipe = {field.name for field in fields(Recipe)}
+    return own | (recipe if method is NoisyFinetune else recipe - _NOISE)
+
+
+def full_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with short names replaced by full ones."""
+    return {_SHORT.get(option, option): value for option, value in options.items()}
+
+
+def make_method(name: str, options: Mapping[str, Any], training: Recipe) -> Method:
+    """Make an unlearning method with these options. Other hyperparameters are those of its paper or of training.
+
+    Args:
+        name: name of the method, one of `METHODS`.
+        options: hyperparameters of the method or of its recipe; `lr` is short for `learning_rate`.
+        training: the recipe with which the model was trained.
+    """
+    method = method_named(name)
+    known = option_names(name)
+    given = full_names(options)
+    for option in given:
+        if option not in known:
+            raise UnknownNameError(f"option of {name}", option, known | _SHORT.keys())
+    in_recipe = {field.name for field in fields(Recipe)}
+    for option, value in given.items():
+        _check_type(option, value, get_type_hints(Recipe if option in in_recipe else method)[option])
+    recipe = replace(
+        method.default_recipe(training), **{key: value for key, value in given.items() if key in in_recipe}
+    )
+    return method(recipe, **{key: value for key, value in given.items() if key not in in_recipe})
+
+
+def _check_type(option: str, value: Any, expected: Any) -> None:
+    accepted = _ACCEPTED_TYPES.get(expected)
+    if accepted is None:
+        return
+    if not isinstance(value, accepted) or (expected is not bool and isinstance(value, bool)):
+        raise InputError(f"`{option}` must be {_TYPE_NAMES[expected]}; got {value!r}.")

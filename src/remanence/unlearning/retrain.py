@@ -1,4 +1,4 @@
-"""Retraining from scratch without the forget set: the oracle that the others are measured against."""
+"""Retraining from scratch without the forget set: exact unlearning, the reference for all other methods."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from remanence.data import Split
 from remanence.errors import InputError
 from remanence.tasks.randomness import derive_seed
 from remanence.training import ALONE, Ranks, Recipe, Training
-from remanence.unlearning.contract import Method
+from remanence.unlearning.method import Method
 
 
 @dataclass(frozen=True)
 class Retrain(Method):
-    r"""Forget everything, then learn again what may be kept.
+    r"""Unlearn by retraining from new random weights on the retain set.
 
-    Formula: :math:`w_0` drawn anew, then plain training on :math:`D \setminus D_F`. Exact by construction, and the most
-    expensive.
+    Formula: new random :math:`w_0`, then plain training on :math:`D \setminus D_F`. Exact by construction, and the most
+    expensive method.
 
     Args:
-        recipe: that of the original training.
-        make_model: makes a new model with random weights. Without it, every layer must be able to `reset_parameters`,
-            as torch's own can.
+        recipe: hyperparameters of training; by default those of the original training.
+        make_model: builds a new model with random weights. Without it, every layer needs a method `reset_parameters`,
+            which the layers of torch have.
 
     Source: the definition of exact unlearning (Cao and Yang, S&P 2015; Bourtoule et al., S&P 2021).
     """
@@ -36,22 +36,21 @@ class Retrain(Method):
     SEARCH: ClassVar = {}
 
     def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
-        """Plain training on the retain set from new weights."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed, "weights"))
             if self.make_model is None:
-                _start_anew(model)
+                _reset_weights(model)
             else:
                 model.load_state_dict(self.make_model().state_dict())
         return Training(model, split.retain, self.recipe, seed=seed, ranks=ranks)
 
     @classmethod
-    def usual_recipe(cls, training: Recipe) -> Recipe:
-        """As the model was trained."""
+    def default_recipe(cls, training: Recipe) -> Recipe:
+        """The recipe of training, unchanged."""
         return training
 
 
-def _start_anew(model: nn.Module) -> None:
+def _reset_weights(model: nn.Module) -> None:
     for name, module in model.named_modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):
@@ -59,5 +58,5 @@ def _start_anew(model: nn.Module) -> None:
         elif any(True for _ in module.parameters(recurse=False)):
             raise InputError(
                 f"retrain cannot draw new weights for {name or 'the model'} ({type(module).__name__} has no "
-                "`reset_parameters`); give it `make_model`."
+                "`reset_parameters`); pass `make_model`."
             )

@@ -1,4 +1,4 @@
-"""Random labels, with only the weights that matter for the forget set allowed to move."""
+"""SalUn: random labels, where only the weights that matter most for the forget set change."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from torch import Tensor, nn
 from remanence.data import Examples, Split
 from remanence.errors import InputError
 from remanence.gradients.evaluation_mode import evaluating
-from remanence.training import ALONE, Parameters, Ranks, Stream, Training, over
-from remanence.unlearning.contract import Method
-from remanence.unlearning.random_label import relabelled
+from remanence.training import ALONE, BatchStream, Parameters, Ranks, Training, mean_loss
+from remanence.unlearning.method import Method
+from remanence.unlearning.random_label import relabel
 
 _BATCH = 256
 
 
 @dataclass(frozen=True)
 class SalUn(Method):
-    r"""Unlearn with random labels, moving salient weights only.
+    r"""Unlearn with random labels, changing only the salient weights.
 
     Formula: as `RandomLabel`, with :math:`w \leftarrow m \odot w_{new} + (1 - m) \odot w_{original}` after every step;
     :math:`m` marks the `fraction` of weights with the largest :math:`|\nabla \sum_{x \in D_F} \ell(w_{original}, x)|`.
 
     Args:
-        recipe: an epoch is a pass over all training data.
-        fraction: the share of weights that may move, in (0, 1].
+        recipe: hyperparameters of training; an epoch is a pass over all training data.
+        fraction: fraction of the weights that may change, in (0, 1].
 
     Source: Fan, Liu et al., "SalUn: Empowering Machine Unlearning via Gradient-based Weight Saliency in Both Image
     Classification and Generation", ICLR 2024.
 
-    Departs: the other weights stay put to the bit, where masking the gradient alone would let weight decay move them.
-    The saliency is taken in evaluation mode, so it leaves BatchNorm's statistics alone.
+    Departs: the other weights stay bitwise unchanged, while masking the gradient alone would let weight decay change
+    them. The saliency is computed in evaluation mode, so it does not change the statistics of BatchNorm.
     """
 
     fraction: float = 0.5
@@ -46,24 +46,23 @@ class SalUn(Method):
             raise InputError(f"`fraction` must be in (0, 1]; got {self.fraction}.")
 
     def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
-        """Training on everything, the forget set relabelled, most of the weights held."""
-        examples = relabelled(split, seed)
+        examples = relabel(split, seed)
         original = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
         salient = salient_weights(model, split.forget, self.fraction)
 
         @torch.no_grad()
-        def hold(parameters: Parameters, step: int) -> None:
+        def restore_others(parameters: Parameters, step: int) -> None:
             for name, parameter in parameters.items():
                 parameter.copy_(torch.where(salient[name], parameter, original[name]))
 
-        objective = replace(over(Stream(examples, self.recipe, seed)), settle=hold)
+        objective = replace(mean_loss(BatchStream(examples, self.recipe, seed)), after_step=restore_others)
         return Training(model, examples, self.recipe, seed=seed, ranks=ranks, objective=objective)
 
 
 def salient_weights(model: nn.Module, forget: Examples, fraction: float) -> Mapping[str, Tensor]:
-    """Masks of the weights whose gradient on the forget set is largest; of equal ones the first.
+    """Masks of the weights with the largest gradient on the forget set; ties go to the first weight.
 
-    Every process computes all of it: shares added up in another order could round a weight to the other side.
+    Every process computes all of it: sums over processes round differently, which could change the choice.
     """
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     total = [torch.zeros_like(parameter) for parameter in parameters.values()]
@@ -74,9 +73,9 @@ def salient_weights(model: nn.Module, forget: Examples, fraction: float) -> Mapp
             device = total[0].device
             outputs = model(inputs.to(device))
             loss = nn.functional.cross_entropy(outputs, labels.to(device), reduction="sum")
-            found = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
-            torch._foreach_add_(total, found)
-    flat = torch.cat([each.flatten() for each in total]).abs()
+            gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
+            torch._foreach_add_(total, gradients)
+    flat = torch.cat([gradient.flatten() for gradient in total]).abs()
     chosen = torch.zeros(len(flat), dtype=torch.bool, device=flat.device)
     chosen[flat.sort(descending=True, stable=True).indices[: max(1, round(fraction * len(flat)))]] = True
     sizes = [parameter.numel() for parameter in parameters.values()]

@@ -1,4 +1,4 @@
-"""A student that disobeys its teacher on the forget set and obeys it elsewhere."""
+"""SCRUB: distillation from the original model on the retain set, and away from it on the forget set."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from torch.nn import functional as F
 
 from remanence.data import Split
 from remanence.errors import InputError
-from remanence.training import ALONE, BatchLoss, Objective, Ranks, Stream, Term, Training
+from remanence.training import ALONE, BatchLoss, BatchStream, Objective, Ranks, Term, Training
 from remanence.types import check_positive
-from remanence.unlearning.contract import Method
+from remanence.unlearning.method import Method
 
 
 @dataclass(frozen=True)
 class Scrub(Method):
-    r"""Unlearn by distillation from the original model, with the sign turned on the forget set.
+    r"""Unlearn by distillation from the original model, with the opposite sign on the forget set.
 
     Formula: with :math:`d(x; w) = \tau^2\, \mathrm{KL}(p_\tau(x; w_{original}) \,\Vert\, p_\tau(x; w))`, softmax at
-    temperature τ, each of the first `max_epochs` epochs first passes over the forget set climbing :math:`d`, then over
-    the retain set descending :math:`\alpha\, d(x; w) + \gamma\, \ell(w, x)`; the epochs after that only descend, which
-    mends what the climbing broke. The climb begins at :math:`d = 0`, where the gradient is 0 too: what gets it off the
-    ground is weight decay, dropout, BatchNorm, or the first descent.
+    temperature τ, each of the first `max_epochs` epochs first passes over the forget set with ascent on :math:`d`, then
+    over the retain set with descent on :math:`\alpha\, d(x; w) + \gamma\, \ell(w, x)`. The later epochs only descend,
+    which repairs the damage of the ascent. The ascent begins at :math:`d = 0`, where the gradient is 0 as well; weight
+    decay, dropout, BatchNorm or the first descent move the weights away from there.
 
     Args:
-        recipe: an epoch ends with a pass over the retain set.
-        max_epochs: how many epochs climb, at most `recipe.epochs`.
-        alpha: weight of the teacher on the retain set.
-        gamma: weight of the labels on the retain set.
-        temperature: τ.
+        recipe: hyperparameters of training; an epoch ends with a pass over the retain set.
+        max_epochs: number of epochs with ascent, at most `recipe.epochs`.
+        alpha: weight of the distance to the teacher on the retain set.
+        gamma: weight of the cross-entropy on the retain set.
+        temperature: temperature τ of the softmax.
 
     Source: Kurmanji et al., "Towards Unbounded Machine Unlearning", NeurIPS 2023.
 
-    Departs: the batch size of the forget set is the recipe's, where the authors tune it; without their "rewind" to an
-    earlier checkpoint (SCRUB+R): the caller measures and stops. The teacher is a frozen copy in evaluation mode; the
+    Departs: the batch size of the forget set is that of the recipe, while the authors tune it. There is no "rewind" to
+    an earlier checkpoint (SCRUB+R); the caller measures and stops. The teacher is a frozen copy in evaluation mode; the
     student is in training mode in both phases.
     """
 
@@ -61,37 +61,36 @@ class Scrub(Method):
                 raise InputError(f"`{name}` must not be negative; got {getattr(self, name)}.")
 
     def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
-        """Passes over forget and retain set in turn."""
         distance = self._distance(copy.deepcopy(model).eval().requires_grad_(False))
 
-        def obey(outputs: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
+        def retain_loss(outputs: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
             loss = F.cross_entropy(outputs, labels, reduction="none")
             return self.alpha * distance(outputs, inputs, labels) + self.gamma * loss
 
-        forget = Stream(split.forget, self.recipe, seed, "-forget")
-        retain = Stream(split.retain, self.recipe, seed)
-        up, down = forget.batches_per_pass, retain.batches_per_pass
+        forget = BatchStream(split.forget, self.recipe, seed, "-forget")
+        retain = BatchStream(split.retain, self.recipe, seed)
+        n_forget, n_retain = forget.batches_per_epoch, retain.batches_per_epoch
 
         def terms(step: int) -> Sequence[Term]:
-            epoch, place = divmod(step, up + down)
+            epoch, batch = divmod(step, n_forget + n_retain)
             if epoch >= self.max_epochs:
-                return [Term(retain, step - self.max_epochs * up, loss=obey)]
-            if place < up:
-                return [Term(forget, epoch * up + place, -1.0, distance)]
-            return [Term(retain, epoch * down + place - up, loss=obey)]
+                return [Term(retain, step - self.max_epochs * n_forget, loss=retain_loss)]
+            if batch < n_forget:
+                return [Term(forget, epoch * n_forget + batch, -1.0, distance)]
+            return [Term(retain, epoch * n_retain + batch - n_forget, loss=retain_loss)]
 
         epochs = self.recipe.epochs
-        total = epochs * down + self.max_epochs * up
+        total = epochs * n_retain + self.max_epochs * n_forget
         objective = Objective(terms, -(-total // epochs), total)
         return Training(model, split.train, self.recipe, seed=seed, ranks=ranks, objective=objective)
 
     def _distance(self, teacher: nn.Module) -> BatchLoss:
-        heat = self.temperature
+        tau = self.temperature
 
         def distance(outputs: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
             with torch.no_grad():
-                wanted = F.log_softmax(teacher(inputs) / heat, dim=1)
-            found = F.log_softmax(outputs / heat, dim=1)
-            return heat**2 * F.kl_div(found, wanted, reduction="none", log_target=True).sum(dim=1)
+                target = F.log_softmax(teacher(inputs) / tau, dim=1)
+            student = F.log_softmax(outputs / tau, dim=1)
+            return tau**2 * F.kl_div(student, target, reduction="none", log_target=True).sum(dim=1)
 
         return distance

@@ -19,7 +19,7 @@ from remanence.requests.continuation import continuation
 from remanence.scores import score_table
 from remanence.storage import SEAL
 from remanence.training import Run, open_run
-from remanence.types import NormTrace, Scores
+from remanence.types import Scores, Trace
 from remanence.web.gallery import percentiles
 from remanence.web.jobs import jobs_of
 from remanence.web.thumbnails import is_picture, thumbnail_png
@@ -48,7 +48,7 @@ class Shelved:
         return self.run.folder.digest()[:12]
 
     @cached_property
-    def trace(self) -> NormTrace:
+    def trace(self) -> Trace:
         """What training recorded."""
         return self.run.trace()
 

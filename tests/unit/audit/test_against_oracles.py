@@ -73,7 +73,7 @@ def test_metrics_say_what_they_miss() -> None:
     ):
         with pytest.raises(rm.InputError, match=words):
             METRICS[name](bare)
-    with pytest.raises(rm.UnknownNameError, match="Did you mean 'mia'"):
+    with pytest.raises(rm.errors.UnknownNameError, match="Did you mean 'mia'"):
         metrics_named(["mie"])
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import remanence as rm
 from remanence.audit.barrier import Barrier, loss_barriers
-from remanence.audit.permutations import permuted, trace_symmetry
+from remanence.audit.permutations import match_permutations, permuted, trace_symmetry
 from remanence.data import digits
 from remanence.models import mlp, resnet18, vit_small
 
@@ -44,7 +44,7 @@ def test_a_permuted_copy_is_far_away_and_matching_brings_it_back(name: str) -> N
     few = {"statistics": TRAIN.take(TRAIN.ids[:500]), "points": 9}
     with torch.no_grad():
         accuracy = (model(TEST.inputs).argmax(1) == TEST.labels).double().mean()
-        aligned = rm.match_permutations(model, copy, TEST.inputs).eval()
+        aligned = match_permutations(model, copy, TEST.inputs).eval()
         off = (aligned(TEST.inputs) - model(TEST.inputs)).abs().max()
     assert accuracy > 0.8
     assert off < 1e-5

@@ -12,12 +12,13 @@ import remanence as rm
 from remanence.audit import METRICS, Context, Evaluation, evaluate
 from remanence.audit.gus import gus_scores
 from remanence.data import Split, digits
+from remanence.forgetting import random_set
 from remanence.models import small_conv
 from remanence.tasks.poison import Poison, draw_poison
 from remanence.training import Recipe, train_steps
 
 TRAIN, TEST = digits()
-IDS = rm.random_set(TRAIN.ids, 200, 0).ids
+IDS = random_set(TRAIN.ids, 200, 0).ids
 POISON = draw_poison(TRAIN, IDS, seed=0)
 SPLIT = Split(POISON.applied(TRAIN), TEST, rm.ForgetSet("poisoned", IDS))
 

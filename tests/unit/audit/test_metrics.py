@@ -53,7 +53,7 @@ def test_membership_is_the_same_twice_and_balanced() -> None:
 
 
 def test_membership_refuses_numbers_that_are_none() -> None:
-    with pytest.raises(rm.NumericalError, match="not finite"):
+    with pytest.raises(rm.errors.NumericalError, match="not finite"):
         METRICS["mia"](evaluation(np.array([0.5]), np.array([math.nan, 0.5]), np.array([0.5, 0.6])))
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import remanence as rm
-from remanence.audit.permutations import permuted, trace_symmetry
+from remanence.audit.permutations import match_permutations, permuted, trace_symmetry
 from remanence.models import mlp, resnet18, small_conv, vit_small
 
 
@@ -125,7 +125,7 @@ def test_units_are_found_permuted_and_matched(name: str) -> None:
     for weight, parameter in moved.named_parameters():
         assert weight in symmetry.layouts or torch.equal(parameter, before[weight]), weight
     for by in ("weights", "activations"):
-        aligned = rm.match_permutations(model, moved, inputs, by=by)
+        aligned = match_permutations(model, moved, inputs, by=by)
         for ours, theirs in zip(model.state_dict().values(), aligned.state_dict().values(), strict=True):
             assert torch.equal(ours, theirs)
     assert any(not torch.equal(a, b) for a, b in zip(model.parameters(), moved.parameters(), strict=True))
@@ -152,7 +152,7 @@ def test_matching_never_brings_weights_further_apart() -> None:
             pairs = zip(one.parameters(), reference.parameters(), strict=True)
             return sum(float((a - b).detach().square().sum()) for a, b in pairs)
 
-        aligned = rm.match_permutations(model, other, inputs)
+        aligned = match_permutations(model, other, inputs)
         assert distance(aligned) < 0.99 * distance(other)
         with torch.no_grad():
             torch.testing.assert_close(aligned(inputs), other.eval()(inputs), atol=1e-5, rtol=1e-5)
@@ -171,9 +171,9 @@ class Sorting(nn.Module):
 def test_a_model_that_cannot_be_followed_gets_a_sentence() -> None:
     model = Sorting()
     with pytest.raises(rm.InputError, match=r"could not be traced: there is no rule .*sort"):
-        rm.match_permutations(model, model, torch.randn(3, 4))
+        match_permutations(model, model, torch.randn(3, 4))
     with pytest.raises(rm.InputError, match="could not be traced: it failed on a batch of shape"):
-        rm.match_permutations(model, model, torch.randn(3, 5))
+        match_permutations(model, model, torch.randn(3, 5))
 
 
 class ByPosition(Sorting):
@@ -221,4 +221,4 @@ def test_weights_shared_across_heads_move_what_is_within_alike() -> None:
 
 def test_different_shapes_are_refused() -> None:
     with pytest.raises(rm.InputError, match="same weights"):
-        rm.match_permutations(mlp(4, (8,)), mlp(4, (9,)), torch.randn(2, 4))
+        match_permutations(mlp(4, (8,)), mlp(4, (9,)), torch.randn(2, 4))

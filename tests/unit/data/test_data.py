@@ -25,7 +25,7 @@ def test_rows_are_found_by_id() -> None:
     part = toy().take(np.array([14, 11]))
     assert part.inputs[:, 0].tolist() == [4, 1]
     assert toy().without(np.array([14, 11])).ids.tolist() == [10, 12, 13, 15]
-    with pytest.raises(rm.DataError, match="the first is 99"):
+    with pytest.raises(rm.errors.DataError, match="the first is 99"):
         toy().take(np.array([11, 99]))
 
 
@@ -33,12 +33,12 @@ def test_a_split_derives_what_is_kept() -> None:
     split = Split(toy(), toy(), rm.ForgetSet("f", np.array([11])))
     assert split.forget.ids.tolist() == [11]
     assert split.retain.ids.tolist() == [10, 12, 13, 14, 15]
-    with pytest.raises(rm.DataError, match="leave examples to retain"):
+    with pytest.raises(rm.errors.DataError, match="leave examples to retain"):
         Split(toy(), toy(), rm.ForgetSet("all", toy().ids))
 
 
 def test_labels_outside_the_classes_are_refused() -> None:
-    with pytest.raises(rm.DataError, match=r"0\.\.1; got 0\.\.2"):
+    with pytest.raises(rm.errors.DataError, match=r"0\.\.1; got 0\.\.2"):
         Examples(np.arange(3), torch.zeros(3, 1), torch.arange(3), ("a", "b"))
 
 

@@ -105,7 +105,7 @@ def test_a_pack_of_features_without_ids_and_names(tmp_path: Path) -> None:
     ],
 )
 def test_bad_packs(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(rm.DataError, match=words):
+    with pytest.raises(rm.errors.DataError, match=words):
         rm.load_dataset(write_pack(tmp_path / "p.npz", **changes))
 
 
@@ -113,16 +113,16 @@ def test_a_damaged_pack(tmp_path: Path) -> None:
     whole = write_pack(tmp_path / "p.npz").read_bytes()
     for content in (b"", b"nonsense", whole[:300], whole[:-100]):
         (tmp_path / "d.npz").write_bytes(content)
-        with pytest.raises(rm.DataError, match="damaged or not an"):
+        with pytest.raises(rm.errors.DataError, match="damaged or not an"):
             rm.load_dataset(tmp_path / "d.npz")
 
 
 def test_what_is_neither_a_name_nor_a_path() -> None:
-    with pytest.raises(rm.UnknownNameError, match="Did you mean 'digits'"):
+    with pytest.raises(rm.errors.UnknownNameError, match="Did you mean 'digits'"):
         rm.load_dataset("digit")
-    with pytest.raises(rm.DataError, match="does not exist"):
+    with pytest.raises(rm.errors.DataError, match="does not exist"):
         rm.load_dataset("no/such/place")
-    with pytest.raises(rm.DataError, match="must be a folder of images or end in"):
+    with pytest.raises(rm.errors.DataError, match="must be a folder of images or end in"):
         rm.load_dataset(__file__)
 
 
@@ -146,7 +146,7 @@ def test_a_folder_of_pictures(tmp_path: Path) -> None:
     assert train.inputs.shape == (3, 3, 3, 4)
     assert torch.equal(train.inputs[2, 0] * 255, torch.from_numpy(pixels[..., 0]).float())
     draw(tmp_path / "test" / "dog" / "1.png")
-    with pytest.raises(rm.DataError, match="'dog', which the training set does not"):
+    with pytest.raises(rm.errors.DataError, match="'dog', which the training set does not"):
         rm.load_dataset(tmp_path)
 
 
@@ -164,16 +164,16 @@ def test_a_folder_of_classes_alone_is_split_by_id(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:'mode' parameter is deprecated:DeprecationWarning")
 def test_bad_folders(tmp_path: Path) -> None:
-    with pytest.raises(rm.DataError, match=r"one folder of images .* per class"):
+    with pytest.raises(rm.errors.DataError, match=r"one folder of images .* per class"):
         rm.load_dataset(tmp_path)
     draw(tmp_path / "train" / "a" / "1.png")
     draw(tmp_path / "train" / "a" / "2.png", size=(5, 3))
     draw(tmp_path / "test" / "a" / "2.png")
-    with pytest.raises(rm.DataError, match=r"1\.png is 4×3 and .*2\.png is 5×3"):
+    with pytest.raises(rm.errors.DataError, match=r"1\.png is 4×3 and .*2\.png is 5×3"):
         rm.load_dataset(tmp_path)
     whole = (tmp_path / "train" / "a" / "1.png").read_bytes()
     (tmp_path / "train" / "a" / "2.png").write_bytes(whole[:60])
-    with pytest.raises(rm.DataError, match=r"2\.png cannot be read as an image"):
+    with pytest.raises(rm.errors.DataError, match=r"2\.png cannot be read as an image"):
         rm.load_dataset(tmp_path)
 
 
@@ -219,14 +219,14 @@ def test_parquet_is_the_same_table(tmp_path: Path) -> None:
     ):
         assert one.digest() == other.digest()
     (tmp_path / "d.parquet").write_bytes(b"PAR1")
-    with pytest.raises(rm.DataError, match="not a Parquet file"):
+    with pytest.raises(rm.errors.DataError, match="not a Parquet file"):
         rm.load_dataset(tmp_path / "d.parquet")
 
 
 def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(rm.DataError, match=r"remanence\[parquet\]"):
+    with pytest.raises(rm.errors.DataError, match=r"remanence\[parquet\]"):
         rm.load_dataset(tmp_path / "t.parquet")
 
 
@@ -249,14 +249,14 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
 )
 def test_bad_tables_name_the_line(tmp_path: Path, old: str, new: str, words: str) -> None:
     (tmp_path / "t.csv").write_text(TABLE.replace(old, new, 1))
-    with pytest.raises(rm.DataError, match=words):
+    with pytest.raises(rm.errors.DataError, match=words):
         rm.load_dataset(tmp_path / "t.csv")
 
 
 def test_tables_that_are_none(tmp_path: Path) -> None:
     for content, words in ((b"", "no rows"), (b"x,label\n", "no rows"), (b"\xff\xfe", "UTF-8")):
         (tmp_path / "t.csv").write_bytes(content)
-        with pytest.raises(rm.DataError, match=words):
+        with pytest.raises(rm.errors.DataError, match=words):
             rm.load_dataset(tmp_path / "t.csv")
 
 
@@ -288,7 +288,7 @@ def test_a_subset_keeps_its_ids() -> None:
     [([1] * 40, "unique"), (range(39), "as many as the data set's 40"), ([0.5] * 40, "text")],
 )
 def test_bad_ids(ids: Any, words: str) -> None:
-    with pytest.raises(rm.DataError, match=words):
+    with pytest.raises(rm.errors.DataError, match=words):
         rm.with_ids(pairs(), ids)
 
 
@@ -316,9 +316,9 @@ def test_an_order_that_changes_is_refused(noisy: bool) -> None:
     for epoch in (None, 1):
         if epoch is not None:
             inner.set_epoch(epoch)
-            with pytest.raises(rm.DataError, match="must keep its order"):
+            with pytest.raises(rm.errors.DataError, match="must keep its order"):
                 named.check()
-            with pytest.raises(rm.DataError, match="must keep its order"):
+            with pytest.raises(rm.errors.DataError, match="must keep its order"):
                 [named[row] for row in range(len(named))]
         else:
             named.check()
@@ -328,7 +328,7 @@ def test_an_order_that_changes_is_refused(noisy: bool) -> None:
 def test_random_inputs_may_be_trained_on_but_not_recorded() -> None:
     named = rm.with_ids(Reshuffled(noisy=True))
     assert not named.deterministic
-    with pytest.raises(rm.DataError, match="without its random augmentation"):
+    with pytest.raises(rm.errors.DataError, match="without its random augmentation"):
         named.examples()
 
 
@@ -336,7 +336,7 @@ def test_a_data_set_that_shrinks() -> None:
     inner = Reshuffled()
     named = rm.with_ids(inner)
     inner.order = inner.order[:30]
-    with pytest.raises(rm.DataError, match="keep its 40 examples; it now has 30"):
+    with pytest.raises(rm.errors.DataError, match="keep its 40 examples; it now has 30"):
         named.check()
 
 
@@ -358,21 +358,21 @@ class Stream(IterableDataset[Any]):
 
 def test_what_cannot_be_examples() -> None:
     x = torch.zeros(2)
-    with pytest.raises(rm.DataError, match="got a Stream"):
+    with pytest.raises(rm.errors.DataError, match="got a Stream"):
         rm.with_ids(Stream())
-    with pytest.raises(rm.DataError, match="row 0 is a Tensor"):
+    with pytest.raises(rm.errors.DataError, match="row 0 is a Tensor"):
         rm.with_ids(Listed(x))
-    with pytest.raises(rm.DataError, match=r"0\.\.1; the label of id 1 is 2"):
+    with pytest.raises(rm.errors.DataError, match=r"0\.\.1; the label of id 1 is 2"):
         rm.with_ids(Listed((x, 0), (x, 2))).examples(["a", "b"])
-    with pytest.raises(rm.DataError, match=r"the label of id 1 is -1"):
+    with pytest.raises(rm.errors.DataError, match=r"the label of id 1 is -1"):
         rm.with_ids(Listed((x, 0), (x, -1))).examples()
-    with pytest.raises(rm.DataError, match="one shape; that of id 1"):
+    with pytest.raises(rm.errors.DataError, match="one shape; that of id 1"):
         rm.with_ids(Listed((x, 0), (torch.zeros(3), 1))).examples()
-    with pytest.raises(rm.DataError, match="whole-number classes; that of id 0"):
+    with pytest.raises(rm.errors.DataError, match="whole-number classes; that of id 0"):
         rm.with_ids(Listed((x, 0.5))).examples()
-    with pytest.raises(rm.DataError, match="id 0 is a str"):
+    with pytest.raises(rm.errors.DataError, match="id 0 is a str"):
         rm.with_ids(Listed(("picture", 0))).examples()
-    with pytest.raises(rm.DataError, match="it is empty"):
+    with pytest.raises(rm.errors.DataError, match="it is empty"):
         rm.with_ids(Listed()).examples()
 
 
@@ -385,7 +385,7 @@ def test_standardized_inputs() -> None:
     assert torch.allclose(other.inputs, (test.inputs - mean) / deviation, atol=1e-6)
     flat = rm.Examples(np.arange(3), torch.tensor([[1.0, 5], [2, 5], [3, 5]]), torch.zeros(3).long(), ("a",))
     assert standardize(flat)[0].inputs[:, 1].tolist() == [0, 0, 0]
-    with pytest.raises(rm.DataError, match="can be standardized"):
+    with pytest.raises(rm.errors.DataError, match="can be standardized"):
         standardize(rm.Examples(np.arange(3), torch.arange(3), torch.zeros(3).long(), ("a",)))
 
 

@@ -76,13 +76,13 @@ def test_cifar10_is_read_from_its_tar_file_too(tmp_path: Path) -> None:
     assert packed.digest() == unpacked.digest()
     whole = (tmp_path / "b" / "cifar-10-python.tar.gz").read_bytes()
     (tmp_path / "b" / "cifar-10-python.tar.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(rm.DataError, match="cannot be read"):
+    with pytest.raises(rm.errors.DataError, match="cannot be read"):
         rm.load_dataset("cifar10", tmp_path / "b")
 
 
 def test_another_checksum_is_one_warning_and_no_stop(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "cifar-10-batches-py")
-    with pytest.warns(rm.DataWarning, match=r"data_batch_1, .*test_batch.* another MD5") as found:
+    with pytest.warns(rm.errors.DataWarning, match=r"data_batch_1, .*test_batch.* another MD5") as found:
         rm.load_dataset("cifar10", tmp_path)
     assert len(found) == 1
 
@@ -103,7 +103,7 @@ def test_a_hostile_pickle_is_refused_and_runs_nothing(tmp_path: Path, protocol: 
     hostile = pickle.dumps({b"data": Hostile(f"touch {tmp_path}/ran")}, protocol=protocol)
     (tmp_path / "cifar-10-batches-py" / "data_batch_3").write_bytes(hostile)
     with pytest.raises(
-        rm.DataError, match=r"data_batch_3 was refused: it (asks for .*system|uses)"
+        rm.errors.DataError, match=r"data_batch_3 was refused: it (asks for .*system|uses)"
     ) as refusal:
         rm.load_dataset("cifar10", tmp_path)
     assert "\n" not in str(refusal.value)
@@ -130,14 +130,14 @@ def test_a_hostile_pickle_is_refused_and_runs_nothing(tmp_path: Path, protocol: 
     ],
 )
 def test_damaged_pickles_are_one_sentence(content: bytes) -> None:
-    with pytest.raises(rm.DataError, match=r"^batch ") as refusal:
+    with pytest.raises(rm.errors.DataError, match=r"^batch ") as refusal:
         get_array(read_pickle(content, what="batch"), "data", what="batch")
     assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("name", ["eval", "getattr", "exec", "bytearray"])
 def test_no_builtin_can_be_named(name: str) -> None:
-    with pytest.raises(rm.DataError, match=f"asks for 'builtins.{name}'"):
+    with pytest.raises(rm.errors.DataError, match=f"asks for 'builtins.{name}'"):
         read_pickle(f"cbuiltins\n{name}\n.".encode(), what="batch")
 
 
@@ -147,7 +147,7 @@ def test_no_builtin_can_be_named(name: str) -> None:
 @pytest.mark.parametrize("state", [b"}U\x05_callK\x01s", b"N}U\x05_callK\x01s\x86"])
 def test_what_stands_for_a_name_cannot_be_altered(name: bytes, state: bytes) -> None:
     """BUILD sets attributes: an ordinary function would keep them for every file read after."""
-    with pytest.raises(rm.DataError, match=r"damaged or not a pickle"):
+    with pytest.raises(rm.errors.DataError, match=r"damaged or not a pickle"):
         read_pickle(b"\x80\x02c" + name + b"\n" + state + b"b.", what="batch")
 
 
@@ -157,7 +157,7 @@ def test_any_damage_is_one_sentence(data: st.DataObject) -> None:
     content = bytearray(pickle.dumps({b"data": np.arange(6, dtype=np.uint8), b"labels": [1, 2]}, protocol=2))
     for _ in range(data.draw(st.integers(1, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    with contextlib.suppress(rm.DataError):  # any other error would be the reader's own fault
+    with contextlib.suppress(rm.errors.DataError):  # any other error would be the reader's own fault
         assert isinstance(read_pickle(bytes(content), what="batch"), dict)
 
 
@@ -183,10 +183,10 @@ def test_svhn_ten_is_zero(tmp_path: Path) -> None:
 
 def test_svhn_bad_labels_and_damage(tmp_path: Path) -> None:
     write_svhn(tmp_path / "svhn", [0, 11])
-    with pytest.raises(rm.DataError, match=r"labels 1\.\.10"):
+    with pytest.raises(rm.errors.DataError, match=r"labels 1\.\.10"):
         rm.load_dataset("svhn", tmp_path)
     (tmp_path / "svhn" / "train_32x32.mat").write_bytes(b"MATLAB 5.0 MAT-file" + bytes(200))
-    with pytest.raises(rm.DataError, match=r"train_32x32\.mat"):
+    with pytest.raises(rm.errors.DataError, match=r"train_32x32\.mat"):
         rm.load_dataset("svhn", tmp_path)
 
 
@@ -211,13 +211,13 @@ def test_fashion_packed_and_unpacked(tmp_path: Path) -> None:
     ids=["cut short", "wrong type", "too many axes", "empty", "cut gzip"],
 )
 def test_damaged_idx_files(content: bytes, words: str) -> None:
-    with pytest.raises(rm.DataError, match=words):
+    with pytest.raises(rm.errors.DataError, match=words):
         read_idx(content, what="file")
 
 
 def test_missing_data_say_where_to_get_them_and_where_to_put_them(tmp_path: Path) -> None:
     for name, home in (("cifar10", "kriz/cifar"), ("svhn", "housenumbers"), ("fashion-mnist", "zalando")):
-        with pytest.raises(rm.DataError, match=home) as refusal:
+        with pytest.raises(rm.errors.DataError, match=home) as refusal:
             rm.load_dataset(name, tmp_path)
         assert str(tmp_path) in str(refusal.value)
         assert "`data_dir` or REMANENCE_DATA" in str(refusal.value)
@@ -226,7 +226,7 @@ def test_missing_data_say_where_to_get_them_and_where_to_put_them(tmp_path: Path
 def test_only_what_is_missing_is_asked_for(tmp_path: Path) -> None:
     write_fashion(tmp_path / "fashion-mnist", gzip.compress, ".gz")
     (tmp_path / "fashion-mnist" / "train-images-idx3-ubyte.gz").unlink()
-    with pytest.raises(rm.DataError, match=r"needs train-images-idx3-ubyte\.gz in"):
+    with pytest.raises(rm.errors.DataError, match=r"needs train-images-idx3-ubyte\.gz in"):
         rm.load_dataset("fashion-mnist", tmp_path)
 
 
@@ -246,11 +246,11 @@ def test_cifar10_of_the_wrong_shape(tmp_path: Path) -> None:
     write_cifar10(folder)
     wrong = {b"data": np.zeros((2, 3071), np.uint8), b"labels": [0, 1]}
     (folder / "test_batch").write_bytes(pickle.dumps(wrong, protocol=2))
-    with pytest.raises(rm.DataError, match="rows of 3072 bytes"):
+    with pytest.raises(rm.errors.DataError, match="rows of 3072 bytes"):
         rm.load_dataset("cifar10", tmp_path)
     wrong = {b"data": np.zeros((2, 3072), np.uint8), b"labels": [0, 10]}
     (folder / "test_batch").write_bytes(pickle.dumps(wrong, protocol=2))
-    with pytest.raises(rm.DataError, match=r"0\.\.9; got 0\.\.10"):
+    with pytest.raises(rm.errors.DataError, match=r"0\.\.9; got 0\.\.10"):
         rm.load_dataset("cifar10", tmp_path)
 
 
@@ -279,7 +279,7 @@ def test_the_official_fashion_files_have_the_official_checksum(tmp_path: Path) -
             place = tmp_path / "fashion-mnist" / file.name.replace("t10k", part)
             place.parent.mkdir(exist_ok=True)
             place.write_bytes(file.read_bytes())
-    with pytest.warns(rm.DataWarning, match=r"copy: train-images\S+, train-labels\S+ have another"):
+    with pytest.warns(rm.errors.DataWarning, match=r"copy: train-images\S+, train-labels\S+ have another"):
         _, test = rm.load_dataset("fashion-mnist", tmp_path)
     packed = rm.load_dataset(SHARED / "fashion_mnist_12k.npz")[1]
     assert torch.equal(test.take(packed.ids).inputs, packed.inputs)

@@ -55,9 +55,9 @@ def _no_figures_left() -> Iterator[None]:
     pyplot.close("all")
 
 
-def trace(ids: list[str] | None = None) -> rm.NormTrace:
+def trace(ids: list[str] | None = None) -> rm.Trace:
     norms = np.random.default_rng(0).lognormal(size=(3, 4))
-    return rm.NormTrace(
+    return rm.Trace(
         ids=np.array(ids or ["a", "b", "_c", "$d"]),
         steps=np.array([0, 5, 10]),
         norms=norms,
@@ -132,7 +132,7 @@ def test_examples_by_name_are_in_the_legend() -> None:
     named = [text.get_text() for text in legend.get_texts()]
     assert any("_c" in each for each in named)
     assert any("d" in each for each in named[-1:])
-    with pytest.raises(rm.DataError, match="not in the trace"):
+    with pytest.raises(rm.errors.DataError, match="not in the trace"):
         trace().plot(ids=["nobody"])
 
 

@@ -102,7 +102,7 @@ def test_tuning_chooses_draws_and_is_determined_by_its_seed(run: Path, tmp_path:
     assert tune(opened, small(), tmp_path / "one", resume=True) == read_tuning(tmp_path / "one")
     with pytest.raises(rm.InputError, match="trials = 3; now it is 4"):
         tune(opened, small(trials=4), tmp_path / "one", resume=True)
-    with pytest.raises(rm.RunFolderError, match="finished"):
+    with pytest.raises(rm.errors.RunFolderError, match="finished"):
         tune(opened, small(), tmp_path / "one")
 
 
@@ -194,7 +194,7 @@ def test_a_tuning_resumed_with_another_number_of_workers_asks_for_as_many_at_a_t
 
 def test_an_unfinished_tuning_is_not_begun_anew_unasked(run: Path, tmp_path: Path) -> None:
     interrupted(run, tmp_path / "out", 1)
-    with pytest.raises(rm.RunFolderError, match="holds an unfinished run; resume it"):
+    with pytest.raises(rm.errors.RunFolderError, match="holds an unfinished run; resume it"):
         tune(open_run(run), small(), tmp_path / "out")
     with pytest.raises(rm.InputError, match="seed = 0; now it is 1"):
         tune(open_run(run), small(seed=1), tmp_path / "out", resume=True)

@@ -134,7 +134,7 @@ def test_an_interrupted_run_continues_to_the_same_measurements(tmp_path: Path) -
 def test_divergence_is_a_result_and_not_an_error() -> None:
     wild = Finetune(Recipe(epochs=2, learning_rate=1e30, batch_size=60))
     trajectory = unlearn(new_model(), ["test"], at=range(7), method=wild)
-    assert isinstance(trajectory.diverged, rm.NumericalError)
+    assert isinstance(trajectory.diverged, rm.errors.NumericalError)
     assert "The loss became" in str(trajectory.diverged)
     assert 0 <= trajectory.last_step < 6
     assert trajectory.rows[0].step == 0, "what was measured before is kept"

@@ -33,7 +33,7 @@ def examples(shift: float = 0.0) -> rm.Examples:
 def folder(tmp_path: Path) -> Path:
     norms = np.tile(SCORES.values + 1, (2, 1))
     mechanism = rm.Mechanism(sigma=0.1, sampling_rate=0.1, steps=10, batch_size=3)
-    found = rm.NormTrace(IDS, np.array([0, 10]), norms, mechanism, provenance={"data": examples().digest()})
+    found = rm.Trace(IDS, np.array([0, 10]), norms, mechanism, provenance={"data": examples().digest()})
     with create(tmp_path / "run", "training") as draft:
         write_trace(draft, found)
     return tmp_path / "run"
@@ -59,7 +59,7 @@ def test_by_class() -> None:
     some = of_class(examples(), "bee", 4, seed=1)
     assert len(some.ids) == 4
     assert set(some.ids.tolist()) <= set(range(101, 130, 3))
-    with pytest.raises(rm.UnknownNameError, match="Did you mean 'bee'"):
+    with pytest.raises(rm.errors.UnknownNameError, match="Did you mean 'bee'"):
         of_class(examples(), "bees")
     with pytest.raises(rm.InputError, match="between 1 and the 10"):
         of_class(examples(), "bee", 11)
@@ -68,7 +68,7 @@ def test_by_class() -> None:
 def test_by_person() -> None:
     users = ["ann" if i % 4 == 0 else "bob" for i in range(30)]
     assert of_user(IDS, users, "ann").ids.tolist() == list(range(100, 130, 4))
-    with pytest.raises(rm.UnknownNameError, match="Did you mean 'ann'"):
+    with pytest.raises(rm.errors.UnknownNameError, match="Did you mean 'ann'"):
         of_user(IDS, users, "anna")
 
 
@@ -104,7 +104,7 @@ def test_ids_from_a_file(tmp_path: Path, name: str, content: str) -> None:
 )
 def test_malformed_files_name_the_line(tmp_path: Path, name: str, content: str, words: str) -> None:
     (tmp_path / name).write_text(content)
-    with pytest.raises(rm.DataError, match=words):
+    with pytest.raises(rm.errors.DataError, match=words):
         ids_from_file(tmp_path / name, IDS)
 
 
@@ -121,10 +121,10 @@ def test_a_forget_set_of_other_data_is_refused(tmp_path: Path) -> None:
     chosen = hardest(SCORES, 3)
     [file] = write_forget_sets(tmp_path / "f.json", [chosen], data=examples().digest())
     assert rm.read_forget_set(file, examples()).ids.tolist() == chosen.ids.tolist()
-    with pytest.raises(rm.DataError, match="chosen from other data"):
+    with pytest.raises(rm.errors.DataError, match="chosen from other data"):
         rm.read_forget_set(file, examples(shift=1))
     [loose] = write_forget_sets(tmp_path / "g.json", [rm.ForgetSet("x", np.array([7]))])
-    with pytest.raises(rm.DataError, match="the first is 7"):
+    with pytest.raises(rm.errors.DataError, match="the first is 7"):
         rm.read_forget_set(loose, examples())
 
 
@@ -144,15 +144,15 @@ def test_a_forget_set_of_other_data_is_refused(tmp_path: Path) -> None:
 def test_bad_forget_sets(tmp_path: Path, change: dict[str, object], words: str) -> None:
     [file] = write_forget_sets(tmp_path / "f.json", [hardest(SCORES, 3)])
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    with pytest.raises(rm.DataError, match=words):
+    with pytest.raises(rm.errors.DataError, match=words):
         rm.read_forget_set(file)
 
 
 def test_files_that_are_no_forget_set(tmp_path: Path) -> None:
     (tmp_path / "f.json").write_text('{"remanence": ')
-    with pytest.raises(rm.DataError, match="line 1: not JSON"):
+    with pytest.raises(rm.errors.DataError, match="line 1: not JSON"):
         rm.read_forget_set(tmp_path / "f.json")
-    with pytest.raises(rm.DataError, match="is not a file"):
+    with pytest.raises(rm.errors.DataError, match="is not a file"):
         rm.read_forget_set(tmp_path)
 
 
@@ -160,14 +160,14 @@ def test_every_way_says_what_it_needs() -> None:
     for how in SELECTION_RULES:
         with pytest.raises(rm.InputError, match=f"Selecting by {how!r} needs `"):
             choose(how, SCORES)
-    with pytest.raises(rm.UnknownNameError, match="Did you mean 'hardest'"):
+    with pytest.raises(rm.errors.UnknownNameError, match="Did you mean 'hardest'"):
         choose("harder", SCORES)
 
 
 def test_data_that_the_run_was_not_trained_on() -> None:
     found = choose("class", SCORES, examples=examples(), class_name="ant", digest=examples().digest())
     assert len(found[0].ids) == 10
-    with pytest.raises(rm.DataError, match="digest is another"):
+    with pytest.raises(rm.errors.DataError, match="digest is another"):
         choose("class", SCORES, examples=examples(1), class_name="ant", digest=examples().digest())
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import remanence as rm
 from remanence.errors import InputError
+from remanence.gradients import FallbackWarning, norms_in_flight
 from remanence.models import resnet18, vit_small
 
 
@@ -65,8 +66,8 @@ def train(model: nn.Module, x: Any, *, share: bool | None, steps: int = 3) -> li
         if share is None:
             F.cross_entropy(model(x), TARGETS).backward()
         else:
-            with warnings.catch_warnings(), rm.norms_in_flight(model, share=share) as norms:
-                warnings.simplefilter("ignore", rm.FallbackWarning)  # the LSTM's
+            with warnings.catch_warnings(), norms_in_flight(model, share=share) as norms:
+                warnings.simplefilter("ignore", FallbackWarning)  # the LSTM's
                 F.cross_entropy(model(x), TARGETS).backward()
             seen.append(norms.values)
         optimizer.step()
@@ -81,7 +82,7 @@ def test_norms_are_those_of_the_model_at_that_step(name: str, share: bool) -> No
     seen = train(model, x, share=share)
     optimizer = torch.optim.SGD(twin.parameters(), lr=0.05, momentum=0.9)
     for norms in seen:
-        with pytest.warns(rm.FallbackWarning) if name == "lstm" else _quiet():
+        with pytest.warns(FallbackWarning) if name == "lstm" else _quiet():
             expected = rm.example_gradient_norms(twin, x, TARGETS)
         torch.testing.assert_close(norms, expected, rtol=2e-4, atol=1e-6)
         optimizer.zero_grad()
@@ -140,7 +141,7 @@ def test_reduction_and_loss_scale() -> None:
     torch.manual_seed(0)
     model, x = nn.Linear(4, 10), torch.randn(6, 4)
     expected = rm.example_gradient_norms(model, x, TARGETS)
-    with rm.norms_in_flight(model, "sum", loss_scale=8.0) as norms:
+    with norms_in_flight(model, "sum", loss_scale=8.0) as norms:
         (8 * F.cross_entropy(model(x), TARGETS, reduction="sum")).backward()
     torch.testing.assert_close(norms.values, expected)
     assert set(norms.by_parameter) == {"weight", "bias"}
@@ -149,7 +150,7 @@ def test_reduction_and_loss_scale() -> None:
 def test_misuse_is_told() -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(4, 10)), torch.randn(6, 4)
-    with rm.norms_in_flight(model) as norms:
+    with norms_in_flight(model) as norms:
         loss = F.cross_entropy(model(x), TARGETS)
         with pytest.raises(InputError, match=r"call loss\.backward"):
             _ = norms.values
@@ -157,7 +158,7 @@ def test_misuse_is_told() -> None:
             model(x)
         loss.backward()
     assert norms.values.shape == (6,)
-    with pytest.raises(InputError, match="BatchNorm"), rm.norms_in_flight(resnet18(4)):
+    with pytest.raises(InputError, match="BatchNorm"), norms_in_flight(resnet18(4)):
         pass
-    with pytest.raises(InputError, match="`reduction`"), rm.norms_in_flight(model, "median"):  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="`reduction`"), norms_in_flight(model, "median"):  # type: ignore[arg-type]
         pass

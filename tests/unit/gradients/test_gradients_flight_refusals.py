@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import remanence as rm
 from remanence.errors import InputError
+from remanence.gradients import FallbackWarning, norms_in_flight
 from remanence.gradients.layers.general import GeneralRule
 from remanence.gradients.layout import DivergedError
 
@@ -41,7 +42,7 @@ class Assigned(nn.Module):
 
 
 def step(model: nn.Module, x: Tensor, *, share: bool = True, **options: object) -> Tensor:
-    with rm.norms_in_flight(model, share=share, **options) as norms:  # type: ignore[arg-type]
+    with norms_in_flight(model, share=share, **options) as norms:  # type: ignore[arg-type]
         F.cross_entropy(model(x), TARGETS).backward()
     return norms.values
 
@@ -57,7 +58,7 @@ def test_a_parameter_out_of_sight_is_refused(name: str, share: bool) -> None:
         with pytest.raises(InputError, match=f"`{hidden}` got a gradient from something else"):
             step(model, x, share=share)
     seen = step(model, x, share=share, parameters=["head.weight"])
-    with pytest.warns(rm.FallbackWarning):
+    with pytest.warns(FallbackWarning):
         rows = rm.example_gradient_norms(model, x, TARGETS, by_parameter=True)
     torch.testing.assert_close(seen, rows["head.weight"])
     assert not getattr(model, hidden)._backward_hooks
@@ -75,7 +76,7 @@ def test_an_idle_parameter_is_zero_and_may_be_decayed_by_the_loss() -> None:
 
     torch.manual_seed(0)
     model, x = Idle(), torch.randn(6, 4)
-    with rm.norms_in_flight(model) as norms:
+    with norms_in_flight(model) as norms:
         (F.cross_entropy(model(x), TARGETS) + 0 * model.idle.sum()).backward()
     assert norms.by_parameter["idle"].tolist() == [0.0] * 6
     torch.testing.assert_close(norms.values, rm.example_gradient_norms(model, x, TARGETS))
@@ -130,7 +131,7 @@ class Recurrent(nn.Module):
 def test_a_layer_without_a_rule_says_so_once() -> None:
     torch.manual_seed(0)
     model, x = Recurrent(0.0), torch.randn(6, 5, 4)
-    with pytest.warns(rm.FallbackWarning, match="Layer `lstm`"):
+    with pytest.warns(FallbackWarning, match="Layer `lstm`"):
         step(model, x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -143,9 +144,9 @@ def test_random_numbers_in_a_layer_without_a_rule_are_refused() -> None:
     with pytest.raises(InputError, match=r"must not draw random numbers in flight; `lstm` does"):
         step(model, x)
     model.eval()
-    with pytest.warns(rm.FallbackWarning):
+    with pytest.warns(FallbackWarning):
         found = step(model, x)
-    with pytest.warns(rm.FallbackWarning):
+    with pytest.warns(FallbackWarning):
         expected = rm.example_gradient_norms(model, x, TARGETS)
     torch.testing.assert_close(found, expected)
 
@@ -170,7 +171,7 @@ def test_parameters_that_are_not_chosen_get_their_gradients(chosen: list[str], n
 def test_norms_of_double_precision_keep_their_digits() -> None:
     torch.manual_seed(0)
     model, x = nn.Linear(4, 10).double(), torch.randn(6, 4).double()
-    with rm.norms_in_flight(model) as norms:
+    with norms_in_flight(model) as norms:
         F.cross_entropy(model(x), TARGETS).backward()
     expected = rm.example_gradient_norms(model, x, TARGETS)
     assert norms.values.dtype == norms.by_parameter["bias"].dtype == torch.float64
@@ -180,7 +181,7 @@ def test_norms_of_double_precision_keep_their_digits() -> None:
 def test_small_norms_are_not_squared_twice() -> None:
     torch.manual_seed(0)
     model, x = nn.Linear(4, 10), torch.randn(6, 4)
-    with rm.norms_in_flight(model, loss_scale=2.0**80) as norms:
+    with norms_in_flight(model, loss_scale=2.0**80) as norms:
         F.cross_entropy(model(x), TARGETS).backward()
     expected = rm.example_gradient_norms(model, x, TARGETS) / 2.0**80
     torch.testing.assert_close(norms.values, expected, rtol=1e-5, atol=0)
@@ -191,5 +192,5 @@ def test_what_fails_in_the_backward_pass_is_told_too(monkeypatch: pytest.MonkeyP
         raise DivergedError("it cannot be taken apart")
 
     monkeypatch.setattr(GeneralRule, "gradients", fail)
-    with pytest.warns(rm.FallbackWarning), pytest.raises(InputError, match="it cannot be taken apart"):
+    with pytest.warns(FallbackWarning), pytest.raises(InputError, match="it cannot be taken apart"):
         step(Recurrent(0.0), torch.randn(6, 5, 4))

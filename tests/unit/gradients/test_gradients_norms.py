@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import remanence as rm
 from remanence.errors import DataError, InputError, NumericalError, UnknownNameError
+from remanence.gradients import norms_in_flight
 from remanence.gradients.example_loop import loop_squared_norms
 from remanence.gradients.losses import cross_entropy
 
@@ -239,7 +240,7 @@ def test_code_that_needs_contiguous_images_still_runs() -> None:
         rm.example_gradient_norms(model, x, y).double(), loop(model, x, y), rtol=1e-5, atol=0
     )
     twin = Viewed()
-    with rm.norms_in_flight(twin) as norms:
+    with norms_in_flight(twin) as norms:
         F.cross_entropy(twin(x), y).backward()
     torch.testing.assert_close(norms.values.double(), loop(twin, x, y), rtol=1e-5, atol=0)
 

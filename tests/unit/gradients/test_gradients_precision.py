@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import remanence as rm
 from remanence.errors import NumericalError
+from remanence.gradients import example_gradients_gram, norms_in_flight
 from remanence.gradients.layers.rule import square_sum
 from remanence.gradients.losses import cross_entropy
 from remanence.gradients.norm_engine import NormEngine
@@ -120,7 +121,7 @@ def test_products_of_norms_are_in_full_precision_under_the_callers_autocast() ->
     torch.testing.assert_close(expected, plain(model, x, y), rtol=1e-2, atol=0)
     with torch.autocast("cpu", torch.bfloat16):
         found = rm.example_gradient_norms(model, x, y)
-        gram = rm.example_gradients_gram(model, x, y)
+        gram = example_gradients_gram(model, x, y)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
     torch.testing.assert_close(gram.diagonal().sqrt(), expected, rtol=1e-5, atol=0)
@@ -143,7 +144,7 @@ def test_in_flight_a_backward_pass_under_autocast_keeps_the_norms_digits(share: 
     model, x, y = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 10)), torch.randn(7, 4, 8), torch.arange(7)
 
     def norms(around: bool) -> dict[str, Tensor]:
-        with rm.norms_in_flight(model, share=share) as found:
+        with norms_in_flight(model, share=share) as found:
             loss = F.cross_entropy(model(x).mean(1), y)
             with torch.autocast("cpu", torch.bfloat16, enabled=around):
                 loss.backward()

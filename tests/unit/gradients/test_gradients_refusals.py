@@ -13,13 +13,14 @@ from torch.utils.data import TensorDataset
 
 import remanence as rm
 from remanence.errors import InputError
+from remanence.gradients import FallbackWarning, example_gradients_gram, norms_in_flight
 from remanence.gradients.coupling import _differ
 
 X, Y = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6)
 
 
 def in_flight(model: nn.Module) -> None:
-    with rm.norms_in_flight(model) as norms:
+    with norms_in_flight(model) as norms:
         F.cross_entropy(model(X), Y).backward()
     _ = norms.values
 
@@ -28,7 +29,7 @@ DOORS: dict[str, Callable[[nn.Module], object]] = {
     "examples": lambda model: rm.example_gradient_norms(model, X, Y),
     "one example": lambda model: rm.example_gradient_norms(model, X[:1], Y[:1]),
     "data set": lambda model: rm.dataset_gradient_norms(model, TensorDataset(X, Y)),
-    "Gram matrix": lambda model: rm.example_gradients_gram(model, X, Y),
+    "Gram matrix": lambda model: example_gradients_gram(model, X, Y),
     "in flight": in_flight,
 }
 
@@ -113,7 +114,7 @@ def test_another_course_without_coupling_is_left_to_the_loop_even_if_fitted() ->
     with torch.no_grad():
         model.layer.weight.mul_(30)
     fitted = model(X).argmax(1)
-    with pytest.warns(rm.FallbackWarning, match="from the loop"):
+    with pytest.warns(FallbackWarning, match="from the loop"):
         norms = rm.example_gradient_norms(model, X, fitted)
     assert norms.isfinite().all()
 
@@ -151,12 +152,12 @@ def test_targets_may_be_a_list_or_an_array() -> None:
     right = rm.example_gradient_norms(model, X, torch.tensor(spread).float(), loss="squared_error")
     assert torch.equal(found, right)
     torch.testing.assert_close(
-        rm.example_gradients_gram(model, X, Y.tolist()).diagonal(), expected.square(), rtol=1e-5, atol=0
+        example_gradients_gram(model, X, Y.tolist()).diagonal(), expected.square(), rtol=1e-5, atol=0
     )
     with pytest.raises(InputError, match="`targets` must be tensors or numbers"):
         rm.example_gradient_norms(model, X, list("abcdef"))
     with pytest.raises(InputError, match="`targets` must have one row per example, 6"):
-        rm.example_gradients_gram(model, X, Y[:3])
+        example_gradients_gram(model, X, Y[:3])
 
 
 def test_every_name_of_a_tied_weight_names_it() -> None:
@@ -185,5 +186,5 @@ def test_sparse_embeddings_have_norms() -> None:
     expected = rm.example_gradient_norms(nn.Sequential(*body), words, Y)
     body[0].sparse = True
     torch.testing.assert_close(rm.example_gradient_norms(nn.Sequential(*body), words, Y), expected)
-    gram = rm.example_gradients_gram(nn.Sequential(*body), words[:1], Y[:1])
+    gram = example_gradients_gram(nn.Sequential(*body), words[:1], Y[:1])
     torch.testing.assert_close(gram[0], expected[:1].square())

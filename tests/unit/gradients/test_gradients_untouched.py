@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import remanence as rm
+from remanence.gradients import FallbackWarning, example_gradients_gram, norms_in_flight
 from remanence.gradients.example_loop import loop_squared_norms
 from remanence.gradients.losses import cross_entropy
 from remanence.gradients.norm_engine import NormEngine
@@ -46,7 +47,7 @@ def test_grad_is_as_before_for_parameters_out_of_sight(name: str, given: bool) -
     before = {p: torch.ones_like(p) if given else None for p in model.parameters()}
     for parameter, gradient in before.items():
         parameter.grad = gradient
-    with pytest.warns(rm.FallbackWarning, match="from the loop"):
+    with pytest.warns(FallbackWarning, match="from the loop"):
         rm.example_gradient_norms(model, torch.randn(5, 6), torch.arange(5))
     for parameter, gradient in before.items():
         assert parameter.grad is gradient
@@ -76,7 +77,7 @@ def test_models_that_change_their_input_do_not_change_the_callers(batch_size: in
     assert torch.equal(x, kept)
     expected = torch.stack(list(rows.values())).sum(0).sqrt()
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=0)
-    gram = rm.example_gradients_gram(model, x, y)
+    gram = example_gradients_gram(model, x, y)
     assert torch.equal(x, kept)
     torch.testing.assert_close(gram.diagonal().sqrt().double(), expected, rtol=1e-5, atol=0)
 
@@ -87,7 +88,7 @@ def test_a_rehearsal_in_flight_does_not_change_the_input() -> None:
     expected = rm.example_gradient_norms(model, x, y)
     once = x.clone()
     once.sub_(0.5).div_(2.0)
-    with rm.norms_in_flight(model) as norms:
+    with norms_in_flight(model) as norms:
         F.cross_entropy(model(x), y).backward()
     assert torch.equal(x, once)
     torch.testing.assert_close(norms.values, expected)

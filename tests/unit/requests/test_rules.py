@@ -11,7 +11,7 @@ from remanence.requests.calibration import CalibrationSettings
 from remanence.requests.calibration_sets import DRAWS, draw_calibration_sets
 from remanence.requests.criterion import Criterion, criterion_for
 from remanence.requests.request_ledger import anonymous_norms, group_bound
-from remanence.types import Measurement, Mechanism, NormTrace, Scores, Status
+from remanence.types import Measurement, Mechanism, Scores, Status, Trace
 
 EXPECTED = Expectation(mia=0.3, mia_spread=0.05, log_odds=-1.0, log_odds_spread=0.4)
 LOSSES = Scores("privacy_loss", np.arange(400), np.linspace(0, 9, 400))
@@ -71,7 +71,7 @@ def test_sizes_that_cannot_be_are_refused() -> None:
 def test_the_ledgers_norms_bound_and_name_nobody() -> None:
     norms = np.random.default_rng(0).lognormal(-3, 1, (6, 50))
     mechanism = Mechanism(sigma=0.1, sampling_rate=0.1, steps=60, batch_size=5)
-    trace = NormTrace(np.arange(50), np.arange(0, 60, 10), norms, mechanism=mechanism)
+    trace = Trace(np.arange(50), np.arange(0, 60, 10), norms, mechanism=mechanism)
     kept = anonymous_norms(trace, np.arange(20))
     true = np.sort(norms[:, :20], axis=1)
     assert (kept >= true).all()

@@ -14,11 +14,11 @@ from remanence.storage import create, open_folder, write_trace
 SIGMAS = (0.01, 0.001, 0.0005, 0.0001)
 
 
-def trace(n: int = 40, *, text: bool = False, bare: bool = False) -> rm.NormTrace:
+def trace(n: int = 40, *, text: bool = False, bare: bool = False) -> rm.Trace:
     rng = np.random.default_rng(0)
     norms = rng.lognormal(size=(4, n))
     ids = np.arange(100, 100 + n)
-    return rm.NormTrace(
+    return rm.Trace(
         ids.astype(str) if text else ids,
         np.array([0, 10, 20, 30]),
         norms,
@@ -46,7 +46,7 @@ def test_several_noise_levels_are_several_columns() -> None:
     table = score_table(trace(), ["privacy_loss"], sigmas=SIGMAS)
     assert list(table.columns) == [f"privacy_loss sigma={sigma:g}" for sigma in SIGMAS]
     for sigma in SIGMAS:
-        alone = rm.privacy_loss(trace(), sigma=sigma)
+        alone = rm.theory.privacy_loss(trace(), sigma=sigma)
         assert np.array_equal(table.columns[f"privacy_loss sigma={sigma:g}"].values, alone.values)
     both = score_table(trace(), ["privacy_loss"], alphas=[2, 4], sigmas=[0.1, 0.2])
     assert list(both.columns)[1] == "privacy_loss alpha=2 sigma=0.2"
@@ -127,7 +127,7 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 )
 def test_bad_tables(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / "t.csv").write_text(content)
-    with pytest.raises(rm.DataError, match=words):
+    with pytest.raises(rm.errors.DataError, match=words):
         read_scores(tmp_path / "t.csv")
 
 

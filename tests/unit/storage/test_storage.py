@@ -43,7 +43,7 @@ def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
 
 def test_an_existing_folder_is_never_overwritten(tmp_path: Path) -> None:
     filled(tmp_path / "run")
-    with pytest.raises(rm.RunFolderError, match="left as it is"):
+    with pytest.raises(rm.errors.RunFolderError, match="left as it is"):
         filled(tmp_path / "run")
     open_folder(tmp_path / "run").verify()
 
@@ -54,33 +54,33 @@ def test_one_changed_byte_is_found(tmp_path: Path, name: str) -> None:
     content = bytearray(path.read_bytes())
     content[-2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(rm.RunFolderError, match="damaged"):
+    with pytest.raises(rm.errors.RunFolderError, match="damaged"):
         open_folder(tmp_path / "run").verify()
 
 
 def test_a_missing_file_is_found(tmp_path: Path) -> None:
     (filled(tmp_path / "run") / "facts.json").unlink()
-    with pytest.raises(rm.RunFolderError, match="missing"):
+    with pytest.raises(rm.errors.RunFolderError, match="missing"):
         open_folder(tmp_path / "run").verify()
 
 
 def test_foreign_folders_are_refused_with_what_they_are(tmp_path: Path) -> None:
-    with pytest.raises(rm.RunFolderError, match="not a folder made by Remanence"):
+    with pytest.raises(rm.errors.RunFolderError, match="not a folder made by Remanence"):
         open_folder(tmp_path)
-    with pytest.raises(rm.RunFolderError, match="not a folder made by Remanence"):
+    with pytest.raises(rm.errors.RunFolderError, match="not a folder made by Remanence"):
         open_folder(tmp_path / "absent")
     filled(tmp_path / "run")
-    with pytest.raises(rm.RunFolderError, match="holds a training; a study is needed"):
+    with pytest.raises(rm.errors.RunFolderError, match="holds a training; a study is needed"):
         open_folder(tmp_path / "run", "study")
 
 
 def test_a_folder_of_a_later_version_says_so(tmp_path: Path) -> None:
     seal = filled(tmp_path / "run") / "remanence.json"
     seal.write_text(json.dumps(json.loads(seal.read_text()) | {"format": 99, "version": "9.0"}))
-    with pytest.raises(rm.RunFolderError, match=r"made by Remanence 9\.0 in format 99.*Upgrade"):
+    with pytest.raises(rm.errors.RunFolderError, match=r"made by Remanence 9\.0 in format 99.*Upgrade"):
         open_folder(tmp_path / "run")
     seal.write_text("{")
-    with pytest.raises(rm.RunFolderError, match="damaged"):
+    with pytest.raises(rm.errors.RunFolderError, match="damaged"):
         open_folder(tmp_path / "run")
 
 
@@ -88,9 +88,7 @@ def test_a_folder_of_a_later_version_says_so(tmp_path: Path) -> None:
 def test_a_trace_survives_the_disk(tmp_path: Path, ids: np.ndarray) -> None:
     mechanism = rm.Mechanism(sigma=0.1, sampling_rate=0.1, steps=10, batch_size=32, max_norm=2.0)
     norms = np.array([[1.0, 2.0], [3.0, 4e-20]])
-    trace = rm.NormTrace(
-        ids, np.array([0, 10]), norms, mechanism, confidence=norms / 9, provenance={"seed": "1"}
-    )
+    trace = rm.Trace(ids, np.array([0, 10]), norms, mechanism, confidence=norms / 9, provenance={"seed": "1"})
     with create(tmp_path / "run", "training") as draft:
         write_trace(draft, trace)
     back = read_trace(open_folder(tmp_path / "run"))
@@ -108,7 +106,7 @@ def test_a_lock_lives_as_long_as_the_process_it_was_passed_to(tmp_path: Path) ->
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[handle])
     os.close(handle)
     assert is_held(path)
-    with pytest.raises(rm.RunFolderError, match="held"):
+    with pytest.raises(rm.errors.RunFolderError, match="held"):
         acquire(path, "held")
     child.communicate()  # its input ends, and so does it
     assert not is_held(path)

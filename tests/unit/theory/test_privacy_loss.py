@@ -7,7 +7,7 @@ from remanence.errors import InputError
 from remanence.theory.composition import COMPOSITIONS
 from remanence.theory.privacy_loss import privacy_loss, privacy_losses, worst_case_loss
 from remanence.theory.sampled_gaussian import log_moment
-from remanence.types import Mechanism, NormTrace, Status
+from remanence.types import Mechanism, Status, Trace
 
 SOUND = Mechanism(2.0, 0.1, 10, 4, sampling="poisson", denominator="fixed", assumed=False)
 NORMS = np.array([[8.0, 4.0, 0.0], [4.0, 6.0, 0.0], [2.0, 1.0, 0.0]])
@@ -76,7 +76,7 @@ def test_pathwise_over_runs_takes_the_best_p_of_the_grid():
 
 
 def test_several_alphas_and_sigmas_in_one_call():
-    trace = NormTrace(np.array([7, 8, 9]), STEPS, NORMS, SOUND)
+    trace = Trace(np.array([7, 8, 9]), STEPS, NORMS, SOUND)
     table = privacy_losses(trace, alphas=(2, 8), sigmas=(0.5, 2.0))
     assert set(table) == {(2.0, 0.5), (2.0, 2.0), (8.0, 0.5), (8.0, 2.0)}
     assert table[8.0, 2.0].status is Status.ESTIMATE
@@ -191,7 +191,7 @@ def test_bad_norms_are_named(value):
 
 
 def test_runs_must_match():
-    one = NormTrace(np.arange(3), STEPS, NORMS, SOUND)
-    other = NormTrace(np.arange(3), STEPS + 1, NORMS, SOUND)
+    one = Trace(np.arange(3), STEPS, NORMS, SOUND)
+    other = Trace(np.arange(3), STEPS + 1, NORMS, SOUND)
     with pytest.raises(InputError, match="same steps; trace 1"):
         privacy_loss([one, other])

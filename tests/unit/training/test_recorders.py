@@ -93,7 +93,7 @@ def test_in_flight_norms_are_those_of_the_step_that_used_the_example(tmp_path: o
     assert sorted(trace.moments[0].tolist()) == sorted(list(range(4)) * 10)
     at_start = trace.moments[0] == 0
     np.testing.assert_allclose(trace.norms[0][at_start], first[at_start], rtol=1e-4)
-    assert rm.privacy_loss(trace).status == rm.Status.HEURISTIC
+    assert rm.theory.privacy_loss(trace).status == rm.Status.HEURISTIC
 
 
 def test_in_flight_leaves_training_alone_bit_for_bit() -> None:
@@ -108,13 +108,13 @@ def test_in_flight_refuses_batch_norm_and_a_missed_example() -> None:
     with pytest.raises(rm.InputError, match="BatchNorm"):
         in_flight(nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 10)))
     recorder = in_flight(model())
-    with pytest.raises(rm.DataError, match="40 were not, the first being id 100"):
+    with pytest.raises(rm.errors.DataError, match="40 were not, the first is id 100"):
         recorder.epoch()
-    with pytest.raises(rm.InputError, match="must make 2 epochs"):
+    with pytest.raises(rm.InputError, match="must take 2 epochs"):
         recorder.finish()
 
 
-def adaptive(out: object, *, stop: int | None = None, checkpoints: int = 35) -> rm.NormTrace | None:
+def adaptive(out: object, *, stop: int | None = None, checkpoints: int = 35) -> rm.Trace | None:
     """Sixty steps of plain SGD with an adaptive recorder; stopped and resumed when asked."""
     data, net = pairs(), model()
     start = 0 if stop is None else stop

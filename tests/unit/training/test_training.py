@@ -76,7 +76,7 @@ def test_noise_is_added_to_the_gradient_at_its_scale() -> None:
 def test_a_diverged_loss_names_the_step_and_ids() -> None:
     data = few()
     broken = Examples(data.ids, data.inputs * float("nan"), data.labels, data.class_names)
-    with pytest.raises(rm.NumericalError, match="at step 0"):
+    with pytest.raises(rm.errors.NumericalError, match="at step 0"):
         list(train_steps(model(), broken, RECIPE, seed=0))
 
 
@@ -164,9 +164,7 @@ def test_milestones_drop_the_learning_rate_at_their_epochs() -> None:
     paper = RECIPES["paper"]
     rates = [paper.learning_rate_at(epoch * 10, 10) for epoch in (0, 79, 80, 119, 120, 149)]
     assert rates == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])
-    with pytest.raises(
-        rm.InputError, match="`milestones` must be given with schedule='milestones', and only then"
-    ):
+    with pytest.raises(rm.InputError, match="`milestones` must be given with"):
         Recipe(epochs=1, learning_rate=0.1, milestones=(3,))
 
 
@@ -206,7 +204,7 @@ def test_poisson_batches_have_the_right_law_and_a_fixed_denominator() -> None:
     sizes, hits = [], np.zeros(len(data))
     for step in range(1600):
         [term] = training.objective.terms(step)
-        batch = term.stream.rows(term.number).numpy()
+        batch = term.stream.rows(term.index).numpy()
         sizes.append(len(batch))
         hits[batch] += 1
     assert np.mean(sizes) == pytest.approx(12, abs=0.3)
@@ -254,7 +252,7 @@ def test_what_the_caller_does_between_steps_changes_nothing() -> None:
 
 @pytest.mark.parametrize("stop", [1, 3, 4])
 def test_a_resumed_run_has_the_same_bits(stop: int, tmp_path: Path) -> None:
-    """Stop after some steps, build everything anew, restore, go on: weights and trace of an undisturbed run."""
+    """StopError after some steps, build everything anew, restore, go on: weights and trace of an undisturbed run."""
     data = few()
     recipe = replace(RECIPE, noise=0.01, epochs=2)
 
@@ -316,7 +314,7 @@ def test_old_checkpoints_thin_out_and_a_damaged_one_is_passed_over(tmp_path: Pat
 def test_foreign_weights_are_refused(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(Training(model(), few(), RECIPE, seed=0), [])
-    with pytest.raises(rm.RunFolderError, match="another model's weights"):
+    with pytest.raises(rm.errors.RunFolderError, match="another model's weights"):
         checkpoints.restore(Training(small_conv(width=8), few(), RECIPE, seed=0))
 
 
@@ -324,7 +322,7 @@ def test_a_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
     checkpoints, data = Checkpoints(tmp_path), few()
     checkpoints.save(Training(model(), data, RECIPE, seed=0), [])
     relabelled = Examples(data.ids, data.inputs, (data.labels + 1) % 10, data.class_names)
-    with pytest.raises(rm.DataError, match="was trained on others"):
+    with pytest.raises(rm.errors.DataError, match="was trained on other data"):
         checkpoints.restore(Training(model(), relabelled, RECIPE, seed=0))
 
 

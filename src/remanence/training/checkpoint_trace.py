@@ -1,4 +1,4 @@
-"""Make a trace afterwards, from the state dicts that training saved."""
+"""Make a trace after training, from the state dicts that it saved."""
 
 from __future__ import annotations
 
@@ -9,26 +9,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from remanence.data import Examples, load_dataset
+from remanence.data import load_dataset
 from remanence.errors import RunFolderError
 from remanence.models import build_model
 from remanence.storage import create, open_folder, write_trace
 from remanence.tasks import Recipe
-from remanence.tasks.recipe import couples_examples
-from remanence.training.observing import COLUMNS, observe
+from remanence.training.example_statistics import example_statistics, trace_from_rows
 from remanence.training.ranks import ALONE, Ranks
 from remanence.training.train_run import ASSUMED_SIGMA
-from remanence.types import Mechanism, NormTrace, Sampling
-
-StateDict = Mapping[str, Tensor]
-Saved = dict[int, Callable[[], StateDict]]
-"""Step to a function that reads the weights of that step."""
+from remanence.types import Mechanism, Sampling, Trace
 
 
 @dataclass(frozen=True)
@@ -36,12 +30,12 @@ class TraceSettings:
     """How the model of some checkpoints was trained.
 
     Args:
-        data: the name of a data set, or the path of one.
-        model: the name of a model, or `package.module:function`.
+        data: name or path of a data set.
+        model: name of a model, or `package.module:function`.
         model_options: keyword arguments of the model.
         data_dir: folder of the data sets.
         batch_size: batch size of the training.
-        total_steps: optimizer steps of the training; the last checkpoint's by default.
+        total_steps: optimizer steps of the training; by default those of the last checkpoint.
         noise: standard deviation of the noise that training added to the mini-batch gradient.
         sigma: noise to assume in the accounting if training added none.
         sampling: how training drew its batches.
@@ -65,7 +59,7 @@ def trace_run(
     *,
     ranks: Ranks = ALONE,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> NormTrace:
+) -> Trace:
     """Make a trace from saved checkpoints and leave it in `out`, a folder that scores are computed from.
 
     Args:
@@ -75,18 +69,16 @@ def trace_run(
         ranks: the processes that share the work.
         progress: called with the checkpoints done and their total number.
     """
-    saved = saved_checkpoints(checkpoints)
+    saved = _saved_checkpoints(checkpoints)
     train, _ = load_dataset(settings.data, settings.data_dir)
     model = build_model(settings.model, train, **settings.model_options)
-    trace = trace_checkpoints(
-        model,
-        train,
-        saved,
-        mechanism=_mechanism(settings, len(train), model, last_step=max(saved)),
-        provenance={"data": train.digest()},
-        ranks=ranks,
-        progress=progress,
-    )
+    rows = []
+    for done, (step, path) in enumerate(saved.items(), start=1):
+        _load(model, path, step)
+        rows.append(example_statistics(model, train, ranks=ranks))
+        progress(done, len(saved))
+    mechanism = _mechanism(settings, len(train), model, last_step=max(saved))
+    trace = trace_from_rows(train.ids, list(saved), rows, mechanism, {"data": train.digest()})
     if ranks.first:
         with create(out, "training") as draft:
             write_trace(draft, trace)
@@ -102,67 +94,42 @@ def _mechanism(settings: TraceSettings, n: int, model: nn.Module, *, last_step: 
         noise=settings.noise,
         sampling=settings.sampling,
     )
-    mechanism = recipe.mechanism(n, assumed_sigma=settings.sigma)
-    steps = settings.total_steps or max(last_step, 1)
-    return replace(mechanism, steps=steps, couples_examples=couples_examples(model.modules()))
+    mechanism = recipe.mechanism(n, assumed_sigma=settings.sigma, model=model)
+    return replace(mechanism, steps=settings.total_steps or max(last_step, 1))
 
 
-def saved_checkpoints(folder: Path) -> Saved:
-    """The checkpoints in a run folder, or state dicts in any folder whose names end in their step.
+def _saved_checkpoints(folder: Path) -> dict[int, Path]:
+    """Find the checkpoints of a run, or state dicts in any folder whose file names end in their step.
 
-    `.safetensors` and `.pt`/`.pth` files are read (the latter without unpickling anything but tensors);
-    `model-00120.pt` is the model after 120 optimizer steps.
+    `model-00120.pt` is the model after 120 optimizer steps. Reads `.safetensors`, `.pt` and `.pth` files; of the latter
+    two, only tensors are unpickled.
     """
     if not folder.is_dir():
-        raise RunFolderError(f"{folder} must be a folder of checkpoints; it is not there.")
+        raise RunFolderError(f"{folder} must be a folder of checkpoints; it does not exist.")
     inside = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
-    found: Saved = {}
+    saved: dict[int, Path] = {}
     for path in sorted(inside.iterdir()):
         if path.is_dir() or path.suffix in (".safetensors", ".pt", ".pth"):
             numbers = re.findall(r"\d+", path.stem)
             if numbers and not path.name.startswith("."):
-                found[int(numbers[-1])] = lambda path=path: _read(path)  # type: ignore[misc]
-    if not found:
+                saved[int(numbers[-1])] = path
+    if not saved:
         raise RunFolderError(
             f"{folder} holds no checkpoints: files *.safetensors or *.pt whose names end in their step. "
             "A run keeps its own if it is trained with `keep_checkpoints`."
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(saved.items()))
 
 
-def trace_checkpoints(
-    model: nn.Module,
-    examples: Examples,
-    saved: Saved,
-    *,
-    mechanism: Mechanism,
-    provenance: Mapping[str, str] | None = None,
-    ranks: Ranks = ALONE,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> NormTrace:
-    """The trace that a Recorder would have made at these checkpoints."""
-    rows = []
-    for done, (step, read) in enumerate(saved.items(), start=1):
-        try:
-            model.load_state_dict(dict(read()))
-        except RuntimeError as error:
-            reason = str(error).splitlines()[-1].strip()
-            raise RunFolderError(
-                f"The checkpoint of step {step} does not fit this model: {reason}"
-            ) from error
-        rows.append(observe(model, examples, ranks=ranks))
-        progress(done, len(saved))
-    columns: dict[str, Any] = {name: np.stack([row[name] for row in rows]) for name in COLUMNS}
-    return NormTrace(
-        examples.ids,
-        np.array(list(saved), dtype=np.int64),
-        mechanism=mechanism,
-        provenance=dict(provenance or {}),
-        **columns,
-    )
+def _load(model: nn.Module, path: Path, step: int) -> None:
+    try:
+        model.load_state_dict(_read_weights(path))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise RunFolderError(f"The checkpoint of step {step} belongs to another model: {reason}") from error
 
 
-def _read(path: Path) -> StateDict:
+def _read_weights(path: Path) -> dict[str, Tensor]:
     try:
         if path.is_dir():
             arrays = open_folder(path, "checkpoint").tensors("weights")
@@ -178,5 +145,5 @@ def _read(path: Path) -> StateDict:
         if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
             loaded = loaded[key]
     if not isinstance(loaded, dict) or not all(isinstance(value, Tensor) for value in loaded.values()):
-        raise RunFolderError(f"{path} must hold a state dict, names to tensors; it holds something else.")
+        raise RunFolderError(f"{path} must hold a state dict that maps names to tensors; it does not.")
     return loaded
