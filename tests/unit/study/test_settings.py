@@ -137,11 +137,7 @@ def test_a_wrong_setting_is_named_with_the_nearest(override: str, sentence: str)
         ("data.source=nowhere.npz", "it is in neither"),
         ("data.train=100000", "must be between 1 and the 1297"),
         ("forget.seed=7", "`forget.seed` must be one of the training runs"),
-<<<<<<< HEAD
         ("model.depth=3", "cannot be built"),
-=======
-        ("model.depth=3", "Model 'small_conv' cannot be built: got an unexpected keyword argument 'depth'"),
->>>>>>> core-tests
         ("model.width=3", "must fit the data"),
         ('audit.metrics=["ua", "klom"]', r"`audit\.metrics` must be among ua, ra, test, mia, gus"),
         ("unlearn.options.finetune.nosuch=1", "no option of finetune named 'nosuch'"),
