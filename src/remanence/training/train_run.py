@@ -145,12 +145,12 @@ class RunSettings:
 
     @property
     def noise_seed(self) -> int:
-        """Random seed of the noise on poisoned examples."""
+        """Seed of the poison."""
         return self.seed if self.poison_seed is None else self.poison_seed
 
     @property
     def source(self) -> TaskSource:
-        """The task of this run, by names."""
+        """The task of the run, by names."""
         data = DataSource(self.data, data_dir=self.data_dir)
         return TaskSource(data, ModelSource(self.model, self.model_options), self.recipe)
 
