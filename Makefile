@@ -107,11 +107,12 @@ bench-recorder: $(VENV)/.dev ## what recording costs, and how few checkpoints ar
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/placement.py --work .bench/placement --out benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/recorder.py --out benchmarks/results
 
-lint: $(VENV)/.dev ## ruff, mypy strict, the layers
+lint: $(VENV)/.dev ## ruff, mypy strict, the layers, no code twice
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/pylint --score=n src/remanence
 
 format: $(VENV)/.dev ## let ruff mend what it can
 	$(BIN)/ruff check --fix .

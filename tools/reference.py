@@ -14,34 +14,32 @@ from remanence.cli.main import app
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 _MADE = "<!-- made by `make reference`: change the docstrings, not this page -->"
 _ROOMS = {
-    "types": "What rooms hand to each other",
+    "runs": "Runs",
+    "tasks": "Tasks",
     "data": "Data",
     "training": "Training and recording",
     "gradients": "Per-example gradient norms",
-    "theory": "Privacy losses and bounds",
+    "types": "Results",
+    "scores": "Scores",
     "forgetting": "Forget sets",
-    "forecast": "Forecasts",
-    "requests": "Requests",
     "unlearning": "Unlearning methods",
-    "trials": "Unlearning, measured and tuned",
+    "experiments": "Unlearning and tuning",
     "audit": "Audits",
+    "requests": "Deletion requests",
     "errors": "Errors",
 }
 
 
 def python_page() -> str:
-    """Every public name, room by room."""
+    """Every public name, room by room, and the modules `theory` and `errors`."""
     names: dict[str, list[str]] = {}
     for name, module in remanence._MODULE_OF.items():
-        room = module.split(".")[1]
-        names.setdefault(_ROOMS.get(room, room.capitalize()), []).append(name)
-    order = [
-        *(title for title in _ROOMS.values() if title in names),
-        *sorted(set(names) - {*_ROOMS.values()}),
-    ]
-    parts = ["# Python", _MADE, "All of it is in one namespace: `import remanence as rm`."]
-    for title in order:
+        names.setdefault(_ROOMS[module.split(".")[1]], []).append(name)
+    parts = ["# Python", _MADE, "The idiomatic import is `import remanence as rm`."]
+    for title in (title for title in _ROOMS.values() if title in names):
         parts += [f"## {title}", *(_entry(name) for name in sorted(names[title], key=str.lower))]
+    for module in remanence._MODULES:
+        parts += [f"## rm.{module}", _entry(module)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -367,10 +367,10 @@ def test_what_is_not_said_is_as_in_training() -> None:
 
 
 def _every_method_on_this_process(out: Path) -> None:
-    from remanence.training import joined
+    from remanence.training import join_process_group
 
     torch.set_num_threads(1)
-    with joined() as ranks:
+    with join_process_group() as ranks:
         assert ranks.size == 2
         for name in METHODS:
             changed = model()

@@ -14,7 +14,7 @@ from remanence.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
-CONSTANTS = {"METHODS", "__version__"}
+CONSTANTS = {"METHODS", "METRICS", "SCORES", "__version__"}
 
 
 @pytest.mark.parametrize("page", ["python.md", "commands.md"])

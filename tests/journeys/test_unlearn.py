@@ -276,7 +276,7 @@ def test_gus_is_followed_where_there_is_poison(
     assert [row["metric"] for row in rows] == ["gus"] * len(rows)
     assert len(rows) >= 2
     assert unlearn(home, tmp_path / "no", *asked, forget="others") == 2
-    assert "needs a run that was trained with its forget set as `poison`" in capsys.readouterr().err
+    assert "needs a run whose forget set was poisoned" in capsys.readouterr().err
     assert not (tmp_path / "no").exists()
 
 
@@ -403,4 +403,4 @@ def test_tuning_is_resumed_after_a_kill_and_its_choice_is_used(
         )
         == 2
     )
-    assert "must read name=lowest:highest" in capsys.readouterr().err
+    assert "must have the form name=lowest:highest" in capsys.readouterr().err

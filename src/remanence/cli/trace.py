@@ -55,7 +55,7 @@ def trace(
         How training drew its batches.
     """
     from remanence.models import parse_options
-    from remanence.training import TraceSettings, joined, trace_run
+    from remanence.training import TraceSettings, join_process_group, trace_run
 
     settings = TraceSettings(
         data=data,
@@ -68,7 +68,7 @@ def trace(
         sigma=sigma,
         sampling=sampling,
     )
-    with joined() as ranks, console.progress("Recording", show=ranks.first) as progress:
+    with join_process_group() as ranks, console.progress("Recording", show=ranks.first) as progress:
         made = trace_run(checkpoints, settings, out, ranks=ranks, progress=progress)
         if not ranks.first:
             return

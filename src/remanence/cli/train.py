@@ -82,7 +82,7 @@ def train(
         Variance of that noise, on the scale of the inputs as the network sees them.
     """
     from remanence.models import parse_options
-    from remanence.training import RunSettings, joined, train_run
+    from remanence.training import RunSettings, join_process_group, train_run
 
     settings = RunSettings(
         data=data,
@@ -100,7 +100,7 @@ def train(
         poison=_ids(poison),
         poison_variance=poison_variance,
     )
-    with joined() as ranks, console.progress("Training", show=ranks.first) as progress:
+    with join_process_group() as ranks, console.progress("Training", show=ranks.first) as progress:
         run = train_run(settings, out, resume=resume, ranks=ranks, progress=progress)
         if not ranks.first:
             return

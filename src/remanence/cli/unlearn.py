@@ -90,7 +90,7 @@ def unlearn(
     from remanence.experiments import DEFAULT_METRICS, UnlearnSettings, tuned_method, unlearn_run
     from remanence.forgetting import read_forget_set_for
     from remanence.models import parse_options
-    from remanence.training import joined, open_run
+    from remanence.training import join_process_group, open_run
 
     given = {"learning_rate": learning_rate, "epochs": epochs}
     name, hyperparameters = tuned_method(
@@ -109,7 +109,7 @@ def unlearn(
         checkpoint_every=checkpoint_every,
     )
     opened = open_run(run)
-    with joined() as ranks, console.progress("Unlearning", show=ranks.first) as progress:
+    with join_process_group() as ranks, console.progress("Unlearning", show=ranks.first) as progress:
         forget_set = read_forget_set_for(forget, opened)
         unlearned = unlearn_run(
             opened, forget_set, settings, out, resume=resume, ranks=ranks, progress=progress

@@ -23,7 +23,7 @@ from remanence.storage import SEAL, Draft, seal_in_place
 from remanence.storage.lock import exclusive
 from remanence.storage.unfinished import UNFINISHED, claim
 from remanence.tasks.poison import write_poison
-from remanence.training import ALONE, Checkpoints, Ranks, Run, Training, open_run, write_weights
+from remanence.training import SINGLE_PROCESS, Checkpoints, Ranks, Run, Training, open_run, write_weights
 from remanence.training.train_run import Progress, train_run
 from remanence.types import ForgetSet, Measurement
 from remanence.unlearning import Method, make_method
@@ -90,7 +90,7 @@ def unlearn_run(
     out: Path,
     *,
     resume: bool = False,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
     progress: Progress = lambda done, total: None,
 ) -> Run:
     """Unlearn a forget set from a run and leave a sealed run in `out`, with what was measured on the way.
@@ -125,7 +125,7 @@ def unlearn_into(
     settings: UnlearnSettings,
     *,
     resume: bool = False,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
     progress: Progress = lambda done, total: None,
     until: Until = lambda rows: False,
     facts: Mapping[str, Any] | None = None,
@@ -200,7 +200,7 @@ def split_to_unlearn(run: Run, forget_set: ForgetSet) -> Split:
 
 
 def begin_unlearning(
-    run: Run, split: Split, settings: UnlearnSettings, *, ranks: Ranks = ALONE
+    run: Run, split: Split, settings: UnlearnSettings, *, ranks: Ranks = SINGLE_PROCESS
 ) -> tuple[Method, Training, int]:
     """The method's training before its first step, long enough for the steps asked for, and those steps."""
     method = make_method(settings.method, settings.options, run.settings.recipe)

@@ -6,14 +6,14 @@ from remanence.training.checkpoints import Checkpoints, load_weights, write_weig
 from remanence.training.loop import Training, train_steps
 from remanence.training.objective import BatchLoss, BatchStream, Objective, Parameters, Term, mean_loss
 from remanence.training.placement import placed_steps
-from remanence.training.ranks import ALONE, Ranks, joined
+from remanence.training.ranks import SINGLE_PROCESS, Ranks, join_process_group
 from remanence.training.recorder import Recorder
 from remanence.training.run_folder import Run, RunReference, open_run
 from remanence.training.train_run import Recording, RunSettings, train_and_record, train_run
 
 __all__ = [
-    "ALONE",
     "RECIPES",
+    "SINGLE_PROCESS",
     "BatchLoss",
     "BatchStream",
     "Checkpoints",
@@ -30,7 +30,7 @@ __all__ = [
     "Term",
     "TraceSettings",
     "Training",
-    "joined",
+    "join_process_group",
     "load_weights",
     "mean_loss",
     "open_run",

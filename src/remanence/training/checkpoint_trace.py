@@ -20,7 +20,7 @@ from remanence.models import build_model
 from remanence.storage import create, open_folder, write_trace
 from remanence.tasks import Recipe
 from remanence.training.example_statistics import example_statistics, trace_from_rows
-from remanence.training.ranks import ALONE, Ranks
+from remanence.training.ranks import SINGLE_PROCESS, Ranks
 from remanence.training.train_run import ASSUMED_SIGMA
 from remanence.types import Mechanism, Sampling, Trace
 
@@ -57,7 +57,7 @@ def trace_run(
     settings: TraceSettings,
     out: Path,
     *,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Trace:
     """Make a trace from saved checkpoints and leave it in `out`, a folder that scores are computed from.

@@ -16,7 +16,7 @@ from remanence.gradients.evaluation_mode import evaluating
 from remanence.gradients.example_norms import prepare_engine, refuse_infinite, total_norms
 from remanence.gradients.losses import ExampleLoss
 from remanence.gradients.norm_engine import NormEngine
-from remanence.training.ranks import ALONE, Ranks
+from remanence.training.ranks import SINGLE_PROCESS, Ranks
 from remanence.types import Ids, Mechanism, Trace
 
 Row = dict[str, NDArray[np.float32]]
@@ -25,7 +25,11 @@ _NAMES = ("norms", "confidence", "error")
 
 
 def example_statistics(
-    model: nn.Module, examples: Examples, *, loss: str | ExampleLoss = "cross_entropy", ranks: Ranks = ALONE
+    model: nn.Module,
+    examples: Examples,
+    *,
+    loss: str | ExampleLoss = "cross_entropy",
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Row:
     """Gradient norm, confidence and error norm of every example, in evaluation mode.
 
@@ -68,7 +72,7 @@ def _batch_size(engine: NormEngine, examples: Examples, device: torch.device) ->
     return engine.fitting_batch_size(examples.inputs[:1].to(device), examples.labels[:1].to(device))
 
 
-def error_norms(model: nn.Module, examples: Examples, ranks: Ranks = ALONE) -> NDArray[np.float32]:
+def error_norms(model: nn.Module, examples: Examples, ranks: Ranks = SINGLE_PROCESS) -> NDArray[np.float32]:
     """The error norms of a few examples, from one forward pass."""
     share = ranks.share(torch.arange(len(examples)))
     device = next(model.parameters()).device

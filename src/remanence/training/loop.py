@@ -14,7 +14,7 @@ from remanence.errors import NumericalError
 from remanence.machine import require_half
 from remanence.tasks import Recipe, derive_seed, generator
 from remanence.training.objective import BatchStream, Objective, Term, mean_loss
-from remanence.training.ranks import ALONE, Ranks
+from remanence.training.ranks import SINGLE_PROCESS, Ranks
 
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -41,7 +41,7 @@ class Training:
         recipe: Recipe,
         *,
         seed: int,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
         objective: Objective | None = None,
     ) -> None:
         self.model, self.examples, self.recipe, self.seed, self.ranks = model, examples, recipe, seed, ranks

@@ -60,16 +60,16 @@ class Ranks:
             dist.barrier()
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = Ranks()
 """A single process."""
 
 
 @contextmanager
-def joined() -> Iterator[Ranks]:
+def join_process_group() -> Iterator[Ranks]:
     """Join the process group of torchrun during the block; without torchrun, the process works alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     try:

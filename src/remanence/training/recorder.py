@@ -16,7 +16,7 @@ from remanence.gradients.losses import ExampleLoss
 from remanence.storage import TRACE_FILES, Draft, create, open_folder, seal_in_place, write_trace
 from remanence.training.example_statistics import Row, error_norms, example_statistics, trace_from_rows
 from remanence.training.placement import Placement, candidate_steps, is_due, probe_positions, within_budget
-from remanence.training.ranks import ALONE, Ranks
+from remanence.training.ranks import SINGLE_PROCESS, Ranks
 from remanence.types import Ids, Mechanism, Trace, as_ids
 
 
@@ -65,7 +65,7 @@ class Recorder:
         out: str | Path | None = None,
         start: int = 0,
         provenance: Mapping[str, str] | None = None,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
     ) -> None:
         self._model, self._loss, self._ranks = model, loss, ranks
         loaded = as_examples(examples)

@@ -32,7 +32,7 @@ from remanence.tasks.poison import VARIANCE, write_poison
 from remanence.training.checkpoints import Checkpoints, write_weights
 from remanence.training.loop import Training
 from remanence.training.placement import Placement
-from remanence.training.ranks import ALONE, Ranks
+from remanence.training.ranks import SINGLE_PROCESS, Ranks
 from remanence.training.recorder import Recorder
 from remanence.types import Measurement, as_ids, check_positive
 
@@ -145,10 +145,12 @@ class RunSettings:
 
     @property
     def noise_seed(self) -> int:
+        """Seed of the poison."""
         return self.seed if self.poison_seed is None else self.poison_seed
 
     @property
     def source(self) -> TaskSource:
+        """The task of the run, by names."""
         data = DataSource(self.data, data_dir=self.data_dir)
         return TaskSource(data, ModelSource(self.model, self.model_options), self.recipe)
 
@@ -165,7 +167,7 @@ def train_run(
     out: Path,
     *,
     resume: bool = False,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
     progress: Progress = lambda done, total: None,
 ) -> Folder:
     """Train a model, record its trace, and write both as a run into `out`.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from remanence.data import Split
-from remanence.training import ALONE, Ranks, Training
+from remanence.training import SINGLE_PROCESS, Ranks, Training
 from remanence.unlearning.method import Method
 
 
@@ -25,5 +25,5 @@ class Finetune(Method):
     Source: Mohammadi Sepahvand, Thudi et al., "Leveraging Per-Instance Privacy for Machine Unlearning", ICML 2025.
     """
 
-    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
+    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
         return Training(model, split.retain, self.recipe, seed=seed, ranks=ranks)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import nn
 
 from remanence.data import Split
-from remanence.training import ALONE, BatchStream, Ranks, Training, mean_loss
+from remanence.training import SINGLE_PROCESS, BatchStream, Ranks, Training, mean_loss
 from remanence.unlearning.method import Method
 
 
@@ -32,6 +32,6 @@ class GradientAscent(Method):
     LEARNING_RATE: ClassVar[float] = 1e-3
     SEARCH: ClassVar = {"learning_rate": (1e-6, 1e-2)}
 
-    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
+    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
         objective = mean_loss(BatchStream(split.forget, self.recipe, seed), weight=-1.0)
         return Training(model, split.forget, self.recipe, seed=seed, ranks=ranks, objective=objective)

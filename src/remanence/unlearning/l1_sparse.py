@@ -11,7 +11,7 @@ from torch import nn
 
 from remanence.data import Split
 from remanence.errors import InputError
-from remanence.training import ALONE, BatchStream, Parameters, Ranks, Training, mean_loss
+from remanence.training import SINGLE_PROCESS, BatchStream, Parameters, Ranks, Training, mean_loss
 from remanence.unlearning.method import Method
 
 
@@ -43,7 +43,7 @@ class L1Sparse(Method):
         if not self.coefficient >= 0:
             raise InputError(f"`coefficient` must not be negative; got {self.coefficient}.")
 
-    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
+    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
         plain = mean_loss(BatchStream(split.retain, self.recipe, seed))
         objective = replace(
             plain, add_penalty=lambda weights, step: self._add_penalty(weights, step, plain.steps_per_epoch)

@@ -10,7 +10,7 @@ from typing import ClassVar
 from torch import nn
 
 from remanence.data import Split
-from remanence.training import ALONE, Ranks, Recipe, Training
+from remanence.training import SINGLE_PROCESS, Ranks, Recipe, Training
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Method(ABC):
     """Hyperparameters to tune, each with its range on a logarithmic scale."""
 
     @abstractmethod
-    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
+    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
         """The unlearning run before its first step.
 
         Args:
@@ -50,7 +50,9 @@ class Method(ABC):
             ranks: the processes that share the work.
         """
 
-    def __call__(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Iterator[int]:
+    def __call__(
+        self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS
+    ) -> Iterator[int]:
         """Unlearn; after each step, yield the number of steps taken so far."""
         return self.begin(model, split, seed=seed, ranks=ranks).steps()
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from remanence.data import Split
 from remanence.errors import InputError
-from remanence.training import ALONE, BatchStream, Ranks, Term, Training, mean_loss
+from remanence.training import SINGLE_PROCESS, BatchStream, Ranks, Term, Training, mean_loss
 from remanence.unlearning.method import Method
 
 
@@ -39,7 +39,7 @@ class NegGradPlus(Method):
         if not 0 < self.beta < 1:
             raise InputError(f"`beta` must be in (0, 1); got {self.beta}.")
 
-    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
+    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
         retain = BatchStream(split.retain, self.recipe, seed)
         forget = BatchStream(split.forget, self.recipe, seed, "-forget")
         objective = replace(

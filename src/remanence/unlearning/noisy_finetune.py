@@ -9,7 +9,7 @@ from torch import nn
 
 from remanence.data import Split
 from remanence.errors import InputError
-from remanence.training import ALONE, Ranks, Recipe, Training
+from remanence.training import SINGLE_PROCESS, Ranks, Recipe, Training
 from remanence.unlearning.method import Method
 
 
@@ -39,7 +39,7 @@ class NoisyFinetune(Method):
                 f"noisy_finetune needs `noise` above 0; got {self.recipe.noise}. Use finetune for no noise."
             )
 
-    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
+    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
         return Training(model, split.retain, self.recipe, seed=seed, ranks=ranks)
 
     @classmethod

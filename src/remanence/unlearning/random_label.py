@@ -11,7 +11,7 @@ from torch import nn
 from remanence.data import Examples, Split
 from remanence.errors import DataError
 from remanence.tasks.randomness import generator
-from remanence.training import ALONE, Ranks, Training
+from remanence.training import SINGLE_PROCESS, Ranks, Training
 from remanence.unlearning.method import Method
 
 
@@ -33,7 +33,7 @@ class RandomLabel(Method):
 
     EPOCHS: ClassVar[int] = 10
 
-    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
+    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
         return Training(model, relabel(split, seed), self.recipe, seed=seed, ranks=ranks)
 
 

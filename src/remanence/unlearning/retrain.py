@@ -12,7 +12,7 @@ from torch import nn
 from remanence.data import Split
 from remanence.errors import InputError
 from remanence.tasks.randomness import derive_seed
-from remanence.training import ALONE, Ranks, Recipe, Training
+from remanence.training import SINGLE_PROCESS, Ranks, Recipe, Training
 from remanence.unlearning.method import Method
 
 
@@ -35,7 +35,7 @@ class Retrain(Method):
 
     SEARCH: ClassVar = {}
 
-    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
+    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed, "weights"))
             if self.make_model is None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from remanence.data import Examples, Split
 from remanence.errors import InputError
 from remanence.gradients.evaluation_mode import evaluating
-from remanence.training import ALONE, BatchStream, Parameters, Ranks, Training, mean_loss
+from remanence.training import SINGLE_PROCESS, BatchStream, Parameters, Ranks, Training, mean_loss
 from remanence.unlearning.method import Method
 from remanence.unlearning.random_label import relabel
 
@@ -45,7 +45,7 @@ class SalUn(Method):
         if not 0 < self.fraction <= 1:
             raise InputError(f"`fraction` must be in (0, 1]; got {self.fraction}.")
 
-    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
+    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
         examples = relabel(split, seed)
         original = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
         salient = salient_weights(model, split.forget, self.fraction)

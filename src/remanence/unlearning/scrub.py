@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from remanence.data import Split
 from remanence.errors import InputError
-from remanence.training import ALONE, BatchLoss, BatchStream, Objective, Ranks, Term, Training
+from remanence.training import SINGLE_PROCESS, BatchLoss, BatchStream, Objective, Ranks, Term, Training
 from remanence.types import check_positive
 from remanence.unlearning.method import Method
 
@@ -60,7 +60,7 @@ class Scrub(Method):
             if not getattr(self, name) >= 0:
                 raise InputError(f"`{name}` must not be negative; got {getattr(self, name)}.")
 
-    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = ALONE) -> Training:
+    def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
         distance = self._distance(copy.deepcopy(model).eval().requires_grad_(False))
 
         def retain_loss(outputs: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:

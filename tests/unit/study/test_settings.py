@@ -137,7 +137,7 @@ def test_a_wrong_setting_is_named_with_the_nearest(override: str, sentence: str)
         ("data.source=nowhere.npz", "it is in neither"),
         ("data.train=100000", "must be between 1 and the 1297"),
         ("forget.seed=7", "`forget.seed` must be one of the training runs"),
-        ("model.depth=3", "cannot be made"),
+        ("model.depth=3", "cannot be built"),
         ("model.width=3", "must fit the data"),
         ('audit.metrics=["ua", "klom"]', r"`audit\.metrics` must be among ua, ra, test, mia, gus"),
         ("unlearn.options.finetune.nosuch=1", "no option of finetune named 'nosuch'"),

@@ -164,7 +164,7 @@ def test_no_worst_case_without_a_norm_bound():
         ({"p": 1.0}, "`p` must be a finite number above 1"),
         ({"steps": [0, 4, 3]}, "`steps` must increase"),
         ({"steps": [0, 4, 11]}, "`steps` must not pass the end of training, step 10"),
-        ({"steps": [0, 4]}, "`norms` must have one row a checkpoint"),
+        ({"steps": [0, 4]}, "`norms` must have one row per checkpoint"),
         ({"steps": None}, "`steps` must be given together with norms"),
         ({"mechanism": None}, "`mechanism` must be given together with norms"),
         ({"composition": "exact"}, "`composition` must be one of"),

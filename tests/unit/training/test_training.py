@@ -252,7 +252,7 @@ def test_what_the_caller_does_between_steps_changes_nothing() -> None:
 
 @pytest.mark.parametrize("stop", [1, 3, 4])
 def test_a_resumed_run_has_the_same_bits(stop: int, tmp_path: Path) -> None:
-    """StopError after some steps, build everything anew, restore, go on: weights and trace of an undisturbed run."""
+    """Stop after some steps, build everything anew, restore, go on: weights and trace of an undisturbed run."""
     data = few()
     recipe = replace(RECIPE, noise=0.01, epochs=2)
 
