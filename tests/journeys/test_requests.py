@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -35,7 +36,8 @@ from remanence.requests import (
     verify_evidence,
 )
 from remanence.requests.request_ledger import read_ledger
-from remanence.storage import SEAL, open_folder, read_trace
+from remanence.requests.signing import serialize, sign
+from remanence.storage import SEAL, open_folder, read_trace, seal_in_place
 from remanence.storage.lock import exclusive
 from remanence.training import Recipe, Run, RunSettings, open_run, train_run
 from remanence.types import ForgetSet
@@ -427,3 +429,194 @@ def test_fifty_kills_never_leave_a_wrong_ledger(run: Path, ask: Ask, tmp_path: P
     unlearned(out, opened, ids)
     assert (out / "weights.safetensors").read_bytes() == weights
     assert contents(run) == before
+
+
+# What a received folder must not be able to do: each of these worked once.
+
+
+@pytest.fixture
+def made(run: Path, ask: Ask, tmp_path: Path) -> Path:
+    """A request that was carried out; its new run."""
+    opened = open_run(run)
+    forget(opened, read_request(ask(IDS[100:130]), opened), tmp_path / "new")
+    return tmp_path / "new"
+
+
+def reseal(folder: Path, names: list[str] | None = None) -> None:
+    """Seal a folder again after it was edited, as somebody who can write it could."""
+    seal_in_place(folder, "training", names or list(open_folder(folder).files()))
+
+
+def test_a_note_of_a_purge_in_a_received_folder_is_not_obeyed(made: Path, run: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious.txt"
+    precious.write_text("mine")
+    note = {"erase": [str(precious)], "evidence": read_evidence(made / "evidence.json")}
+    (made / ".purging.json").write_text(json.dumps(note))
+    purge(made, [run])
+    assert precious.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["../precious.txt", "/tmp/precious-of-nobody", "a/../../precious.txt", ""])
+def test_a_seal_that_names_files_elsewhere_is_refused(
+    name: str, made: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    precious = tmp_path / "precious.txt"
+    precious.write_text("mine")
+    seal = json.loads((run / SEAL).read_text())
+    seal["files"][name] = {"bytes": 4, "sha256": hashlib.sha256(b"mine").hexdigest()}
+    body = {key: value for key, value in seal.items() if key != "digest"}
+    text = json.dumps(body, separators=(",", ":"), sort_keys=True)
+    (run / SEAL).write_text(
+        json.dumps(body | {"digest": hashlib.sha256(text.encode()).hexdigest()}, indent=2) + "\n"
+    )
+    assert "is damaged" in refused(capsys, "purge", made, "--erase", run, "--yes")
+    assert precious.read_text() == "mine"
+    assert (run / "weights.safetensors").exists()
+
+
+def test_links_are_never_followed(
+    made: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file.txt").write_text("mine")
+    trace = run / "trace.safetensors"
+    shutil.copy(trace, precious / "trace.safetensors")
+    trace.unlink()
+    trace.symlink_to(precious / "trace.safetensors")
+    assert "links are never followed" in refused(capsys, "purge", made, "--erase", run, "--yes")
+    trace.unlink()
+    shutil.copy(precious / "trace.safetensors", trace)
+    (run / "oracle").symlink_to(precious)
+    (run / "checkpoints").mkdir(exist_ok=True)
+    (run / "checkpoints" / "link").symlink_to(precious)
+    (tmp_path / "alias").symlink_to(run)
+    assert "is a link" in refused(capsys, "purge", made, "--erase", tmp_path / "alias", "--yes")
+    assert command(["purge", str(made), "--erase", str(run), "--yes"]) == 0
+    assert (precious / "file.txt").read_text() == "mine"
+    assert (precious / "trace.safetensors").exists()
+    assert not (run / "checkpoints").exists()
+
+
+def test_a_run_that_names_somebody_elses_model_erases_nothing_by_itself(
+    made: Path, run: Path, calibrated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run with the weights of an ancestor but another content is not that ancestor; and nothing is erased unnamed."""
+    assert command(["purge", str(made), "--yes"]) == 0
+    assert (run / "weights.safetensors").exists()
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    (other / "measurements.jsonl").write_text("")
+    reseal(other)
+    assert "its digest is another one" in refused(capsys, "purge", made, "--erase", other, "--yes")
+    stranger = tmp_path / "stranger"
+    train_run(RunSettings("digits", "mlp", QUICK, seed=5, record=0, model_options={"hidden": [32]}), stranger)
+    assert "in no row of the ledger" in refused(capsys, "purge", made, "--erase", stranger, "--yes")
+    assert "must not name the run itself" in refused(capsys, "purge", made, "--erase", made, "--yes")
+    assert (stranger / "weights.safetensors").exists()
+
+
+def test_forged_evidence_is_never_signed_or_sealed_again(
+    run: Path, ask: Ask, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new"
+    assert (
+        command(["forget", str(run), "--ids", str(ask(IDS[100:130])), "--out", str(new), "--key", str(key)])
+        == 0
+    )
+    document = read_evidence(new / "evidence.json")
+    forged = document | {"actual": document["actual"] | {"reached": True, "steps": 1.0}}
+    (new / "evidence.json").write_bytes(serialize(forged))
+    reseal(new)
+    capsys.readouterr()
+    assert "is not valid" in refused(capsys, "purge", new, "--erase", run, "--yes", "--key", key)
+    assert command(["verify", str(new / "evidence.json")]) == 1
+    assert (run / "weights.safetensors").exists()
+    # an unsigned one does not become a signed one either
+    unsigned = sign(
+        {name: value for name, value in document.items() if name not in ("digest", "signature")}, None
+    )
+    (new / "evidence.json").write_bytes(serialize(unsigned))
+    capsys.readouterr()
+    assert command(["purge", str(new), "--erase", str(run), "--yes", "--key", str(key)]) == 2
+    assert (run / "weights.safetensors").exists()
+
+
+def test_the_dry_run_lists_exactly_what_is_erased(
+    made: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["purge", str(made), "--erase", str(run), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["remaining_artifacts"]
+    announced = {row["path"] for row in rows if row["purge_erases"]}
+    before = {str(path) for path in run.rglob("*")}
+    assert command(["purge", str(made), "--erase", str(run), "--yes", "--json"]) == 0
+    gone = before - {str(path) for path in run.rglob("*")}
+    assert announced <= gone
+    assert all(
+        any(path == part or path.startswith(f"{part}/") for part in announced)
+        for path in gone
+        if "/." not in path
+    )
+
+
+def test_no_digest_of_the_evidence_lets_an_id_be_guessed(run: Path, ask: Ask, tmp_path: Path) -> None:
+    """One id out of the data: nothing in the evidence can be computed from a guess without the ledger's salt."""
+    opened = open_run(run)
+    forget(opened, read_request(ask(IDS[100:101], "one.csv"), opened), tmp_path / "new")
+    text = (tmp_path / "new" / "evidence.json").read_text()
+    config = (tmp_path / "new" / "config.toml").read_bytes()
+    assert hashlib.sha256(config).hexdigest() not in text
+    for guess in IDS[95:105].tolist():
+        for content in (f"id\n{guess}\n", f"{guess}\n", f"[{guess}]", str(guess)):
+            assert hashlib.sha256(content.encode()).hexdigest() not in text
+    assert oct((tmp_path / "new" / "ledger.jsonl").stat().st_mode)[-3:] == "600"
+
+
+def test_removed_examples_do_not_come_back_when_the_new_run_is_moved(
+    made: Path, run: Path, ask: Ask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.rename(tmp_path / "served")
+    sentence = refused(
+        capsys, "forget", run, "--ids", ask(IDS[200:230], "second.csv"), "--out", tmp_path / "third"
+    )
+    assert "is continued in" in sentence
+    assert "may have been moved" in sentence
+    assert not (tmp_path / "third").exists()
+
+
+@pytest.mark.parametrize("change", ["page", "extra", "upper", "space", "nan", "surrogate", "types", "twice"])
+def test_verify_notices_every_change_and_never_shows_a_traceback(
+    change: str, run: Path, ask: Ask, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new"
+    assert (
+        command(["forget", str(run), "--ids", str(ask(IDS[100:130])), "--out", str(new), "--key", str(key)])
+        == 0
+    )
+    path = new / "evidence.json"
+    text, document = path.read_text(), read_evidence(path)
+    signature = document["signature"]
+    changed = {
+        "extra": lambda: serialize(document | {"signature": signature | {"more": 1}}),
+        "upper": lambda: serialize(
+            document | {"signature": signature | {"value": signature["value"].upper()}}
+        ),
+        "space": lambda: serialize(document | {"signature": signature | {"value": signature["value"] + " "}}),
+        "nan": lambda: (
+            text.replace('"reached": true', '"reached": NaN')
+            .replace('"reached": false', '"reached": NaN')
+            .encode()
+        ),
+        "surrogate": lambda: text.replace('"made": "', '"made": "\\ud800').encode(),
+        "types": lambda: serialize(document | {"model": []}),
+        "twice": lambda: text.replace('"format": 3', '"format": 3,\n "format": 3').encode(),
+    }
+    if change == "page":
+        (new / "evidence.html").write_text((new / "evidence.html").read_text().replace("Results", "Triumphs"))
+    else:
+        path.write_bytes(changed[change]())
+    capsys.readouterr()
+    assert command(["verify", str(path)]) in (1, 2)
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert "Traceback" not in said

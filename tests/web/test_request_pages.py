@@ -16,6 +16,8 @@ import pytest
 from remanence.cli.main import run as command
 from remanence.data import digits
 from remanence.requests import list_remaining_artifacts, read_evidence
+from remanence.requests.request_ledger import read_ledger
+from remanence.requests.signing import hash_ids
 from remanence.storage import SEAL
 from remanence.training import open_run
 from remanence.web.jobs import Job, jobs_of
@@ -97,7 +99,9 @@ def check_evidence(browser: Any, number: int, job: Job) -> None:
     assert "script-src" not in document.headers["content-security-policy"]
     told = browser.get(f"/runs/{number}/evidence.json").json()
     sent = "id\n" + "".join(f"{each}\n" for each in IDS[100:140])
-    assert told["request"]["file_sha256"] == hashlib.sha256(sent.encode()).hexdigest()
+    (row,) = read_ledger(open_run(job.out))
+    keyed = hash_ids([hashlib.sha256(sent.encode()).hexdigest()], row["salt"])
+    assert [told["request"]["list_hmac"]] == keyed, "nobody without the ledger can test a guess of the list"
     assert told["request"]["name"] == "legal-7"
     assert told["request"]["asked_by"] == "Legal, <b>Ms Doe</b>"
     weights = job.out / "weights.safetensors"
@@ -247,7 +251,7 @@ def test_a_request_of_the_command_line_is_shown(run: Path, visit: Visit, tmp_pat
     for changed in ({"model": {}}, {"signature": foreign}, {"actual": {"reached": True}}, {"made": 7}):
         evidence.write_text(json.dumps(told | changed))
         answer = browser.get("/runs/1/evidence")
-        assert (answer.status_code, "changed by hand" in answer.text) == (400, True), changed
+        assert (answer.status_code, "changed" in answer.text) == (400, True), changed
         assert browser.get("/requests").status_code == 200
     del told["signature"]
     for damaged in (json.dumps(told), "[" * 100_000, "{}"):
