@@ -33,7 +33,7 @@ Start here: `remanence demo`""",
 )
 _HEADINGS = {
     "Get started": ("demo", "doctor", "data", "dashboard"),
-    "Train and score": ("train", "trace", "score", "diff"),
+    "Train and score": ("train", "trace", "score", "diff", "trust"),
     "Unlearn and audit": ("select", "tune", "unlearn", "audit", "barrier"),
     "Deletion requests": ("calibrate", "plan", "forget", "verify", "purge"),
     "Theory and studies": ("bound", "certify", "study"),

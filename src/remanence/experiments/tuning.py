@@ -199,6 +199,7 @@ def tune(
     if forget_set is None:
         forget_set = random_set(run.data()[0].ids, settings.size, settings.seed)
     split_to_unlearn(run, forget_set)
+    run.check_trusted()  # workers build its model by name
     make_method(settings.method, settings.options, run.settings.recipe)
     config = asdict(settings) | {"run": run.folder.digest(), "forget": forget_set.ids.tolist()}
     del config["workers"]  # a tuning can be resumed with another number of them
