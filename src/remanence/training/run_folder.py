@@ -17,6 +17,7 @@ from remanence.errors import RunFolderError
 from remanence.models import build_model
 from remanence.stages import NOT_IN_KEY
 from remanence.storage import Folder, open_folder, read_trace
+from remanence.storage.table_reading import read_record
 from remanence.tasks import Poison, Recipe, Task
 from remanence.tasks.poison import read_poison
 from remanence.training.checkpoints import load_weights
@@ -149,7 +150,31 @@ def open_run(path: str | Path, *, builder: Callable[[], nn.Module] | None = None
         )
     values = folder.config()
     unlearning = values.pop("unlearning", {})
-    return Run(folder, _settings(values, path), unlearning, builder)
+    config = path / "config.toml"
+    if unlearning:
+        read_record(_Unlearning, unlearning, config)
+    return Run(folder, read_record(RunSettings, values, config), unlearning, builder)
+
+
+@dataclass(frozen=True)
+class _Unlearning:
+    """The table `[unlearning]` of config.toml."""
+
+    method: str
+    options: Mapping[str, Any]
+    recipe: Recipe
+    seed: int
+    metrics: tuple[str, ...]
+    parent: str
+    forget: str
+    forgotten: tuple[int | str, ...]
+    steps: int
+    every: int | None = None
+    at: tuple[int, ...] = ()
+    sample: int | None = None
+    budget: int | None = None
+    criterion: Mapping[str, Any] = field(default_factory=dict)
+    file_sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -174,15 +199,3 @@ class RunReference:
 @lru_cache(maxsize=1)
 def _open_cached(path: str, digest: str) -> Run:
     return open_run(path)
-
-
-def _settings(config: Mapping[str, Any], path: Path) -> RunSettings:
-    values = dict(config)
-    try:
-        recipe = Recipe(**values.pop("recipe"))
-        without, poison = (tuple(values.pop(name, ())) for name in ("without", "poison"))
-        return RunSettings(recipe=recipe, without=without, poison=poison, **values)
-    except (KeyError, TypeError) as error:
-        raise RunFolderError(
-            f"{path} was not made by `remanence train`: its settings lack or add {error}."
-        ) from None
