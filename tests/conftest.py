@@ -4,6 +4,7 @@ import fcntl
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,11 @@ from typing import Any
 
 import pytest
 
+# the user's own list of trusted folders is left alone; workers of this session share one
+os.environ["XDG_CONFIG_HOME"] = os.environ.get("REMANENCE_TEST_CONFIG") or tempfile.mkdtemp(
+    prefix="remanence-config-"
+)
+os.environ["REMANENCE_TEST_CONFIG"] = os.environ["XDG_CONFIG_HOME"]
 os.environ["OMP_NUM_THREADS"] = "1"  # for this process, before torch is loaded, and for those it starts
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # a suite started in the background ignores Ctrl-C, and so would the commands that it interrupts
@@ -69,6 +75,55 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
         return shared / name
 
     return make
+
+
+@pytest.fixture(scope="session")
+def carried_out(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """A folder with a calibrated run, a signed deletion request on it (new), the keys and the files that it took."""
+    return made_once("carried-out", _carry_out)
+
+
+def _carry_out(place: Path) -> None:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
+    from remanence.data import digits
+    from remanence.forgetting import write_forget_sets
+    from remanence.requests import CalibrationSettings, ForgetOptions, calibrate, forget, read_request
+    from remanence.training import Recipe, RunSettings, open_run, train_run
+    from remanence.types import ForgetSet
+
+    place.mkdir()
+    ids = digits()[0].ids
+    recipe = Recipe(epochs=4, learning_rate=0.2, batch_size=64, weight_decay=1e-3)
+    train_run(
+        RunSettings(
+            "digits",
+            "mlp",
+            recipe,
+            record=2,
+            placement="even",
+            model_options={"hidden": [16]},
+            keep_checkpoints=True,
+        ),
+        place / "run",
+    )
+    calibrate(
+        open_run(place / "run"), CalibrationSettings(sets=20, small=20, models=20, budget=20), workers=1
+    )
+    (place / "request.csv").write_text("id\n" + "".join(f"{example}\n" for example in ids[20:60]))
+    write_forget_sets(place / "set.json", [ForgetSet("some", ids[100:130])])
+    key = Ed25519PrivateKey.generate()
+    (place / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    (place / "key.pub").write_bytes(public)
+    run = open_run(place / "run")
+    forget(run, read_request(place / "request.csv", run), place / "new", ForgetOptions(key=key))
 
 
 @pytest.fixture(scope="session")

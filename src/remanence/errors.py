@@ -20,6 +20,18 @@ from collections.abc import Iterable
 
 FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 """Error codes of the operating system for a full disk."""
+UNREADABLE = (
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EINVAL,
+    errno.EFBIG,
+    errno.ENXIO,
+    errno.ENODEV,
+)
+"""Error codes of the operating system for a path that names no file that could be read."""
 
 
 class RemanenceError(Exception):

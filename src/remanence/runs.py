@@ -23,6 +23,7 @@ from remanence.requests import (
     read_request,
 )
 from remanence.scores import ScoreTable, score_table
+from remanence.tasks import Task
 from remanence.training import Run as RunFolder
 from remanence.training import RunSettings
 from remanence.training import open_run as open_run_folder
@@ -42,7 +43,7 @@ class Run(RunFolder):
     @classmethod
     def of(cls, run: RunFolder) -> Run:
         """The same run with the methods below."""
-        return run if isinstance(run, cls) else cls(run.folder, run.settings, run.unlearning)
+        return run if isinstance(run, cls) else cls(run.folder, run.settings, run.unlearning, run.builder)
 
     def scores(self, *names: str, **options: Any) -> ScoreTable:
         """Privacy loss and proxies of every training example, one column per score.
@@ -132,9 +133,15 @@ class Run(RunFolder):
         return make_request(_forget_set(examples), self)
 
 
-def open_run(path: str | Path) -> Run:
-    """Open a finished run."""
-    return Run.of(open_run_folder(path))
+def open_run(path: str | Path, *, task: Task | None = None) -> Run:
+    """Open a finished run.
+
+    Args:
+        path: the folder.
+        task: builds the model, instead of the import path in the run's settings. Without it, an import path is executed
+            only if this folder is trusted (`remanence trust`).
+    """
+    return Run.of(open_run_folder(path, builder=None if task is None else task.model))
 
 
 def train_run(settings: RunSettings, out: str | Path, *, resume: bool = False, **options: Any) -> Run:

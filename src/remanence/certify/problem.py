@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remanence.errors import DataError
+from remanence.storage.parsing import read_arrays
 from remanence.types import Ids, as_ids
 
 Floats = NDArray[np.float64]
@@ -117,15 +118,9 @@ def reference_problem(n: int = 10_000, d: int = 50, seed: int = 0) -> Problem:
 
 
 def _from_npz(path: Path) -> Problem:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            features, labels = (_one_of(path, archive.files, names) for names in (_FEATURES, _LABELS))
-            ids = archive["ids"] if "ids" in archive.files else None
-            return Problem.from_labels(path.name, archive[features], archive[labels], ids)
-    except (OSError, ValueError, EOFError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path.name} must be a complete .npz archive of plain arrays; {error}.") from error
+    arrays = read_arrays(path)
+    features, labels = (_one_of(path, list(arrays), names) for names in (_FEATURES, _LABELS))
+    return Problem.from_labels(path.name, arrays[features], arrays[labels], arrays.get("ids"))
 
 
 def _from_parquet(path: Path, label: str | None) -> Problem:

@@ -6,6 +6,8 @@ import contextlib
 import errno
 import os
 import sys
+import tempfile
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -16,7 +18,7 @@ from cyclopts import App, CycloptsError, Group
 from remanence._version import __version__
 from remanence.cli import console
 from remanence.cli.messages import continuation, in_options
-from remanence.errors import FULL_DISK, DataWarning, InputError, RemanenceError
+from remanence.errors import FULL_DISK, UNREADABLE, DataWarning, InputError, RemanenceError
 
 app = App(
     name="remanence",
@@ -33,7 +35,7 @@ Start here: `remanence demo`""",
 )
 _HEADINGS = {
     "Get started": ("demo", "doctor", "data", "dashboard"),
-    "Train and score": ("train", "trace", "score", "diff"),
+    "Train and score": ("train", "trace", "score", "diff", "trust"),
     "Unlearn and audit": ("select", "tune", "unlearn", "audit", "barrier"),
     "Deletion requests": ("calibrate", "plan", "forget", "verify", "purge"),
     "Theory and studies": ("bound", "certify", "study"),
@@ -52,17 +54,21 @@ for heading, names in _HEADINGS.items():
         app.command(command)
 app["--help"].group = app["--version"].group = Group.create_ordered("Options")
 
-_UNUSABLE = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.ENOENT)
+_UNUSABLE = (errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, *UNREADABLE)
+UNEXPECTED = 70
+"""Exit code for a defect of Remanence: EX_SOFTWARE of sysexits.h."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit with its code: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    """Run the command and exit with its code: 0 done, 1 failed, 2 wrong input, 70 a defect, 130 interrupted."""
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; return its exit code."""
     try:
+        if any("\0" in argument for argument in arguments):
+            raise InputError("An argument must not have null characters.")
         with _warnings_in_one_line():
             execute(arguments)
     except CycloptsError as error:
@@ -81,11 +87,33 @@ def run(arguments: Sequence[str]) -> int:
         if error.errno in FULL_DISK:
             console.print_error(f"{error.strerror}. Make room first. {continuation(app, arguments)}".rstrip())
             return 1
-        if error.errno in _UNUSABLE and error.filename is not None:
-            console.print_error(f"{error.filename} cannot be used: {error.strerror}.")
+        if error.errno in _UNUSABLE:
+            console.print_error(f"{_name(error)} cannot be used: {error.strerror}.")
             return 2
-        raise
+        return _unexpected(error)
+    except MemoryError:
+        console.print_error("This needs more memory than there is.")
+        return 1
+    except Exception as error:  # nobody expected it: a defect, which has an exit code of its own
+        return _unexpected(error)
     return 0
+
+
+def _unexpected(error: Exception) -> int:
+    """Keep the traceback in a file, and say in one line how to report it."""
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="remanence-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
+    ) as log:
+        traceback.print_exception(error, file=log)
+    console.print_error(
+        f"Unexpected {type(error).__name__}; this is a defect of Remanence. Please report it with {log.name}, which has "
+        "the details; read it first, as it may name your files and ids."
+    )
+    return UNEXPECTED
+
+
+def _name(error: OSError) -> str:
+    return "A file" if error.filename is None else str(error.filename)
 
 
 def execute(arguments: Sequence[str]) -> None:

@@ -59,7 +59,7 @@ class Columns:
         values = [missing if value is None else value for value in self.column(name)]
         try:
             numbers = np.asarray(values).astype(np.float64)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             row = next(i for i, value in enumerate(values) if not _is_number(value))
             raise DataError(f"{self.at(row)}: {name!r} must be a number; got {values[row]!r}.") from None
         bad = ~np.isfinite(numbers) if finite else np.isnan(numbers)
@@ -97,7 +97,10 @@ class Columns:
 def as_id_array(texts: Sequence[str]) -> Ids:
     """Ids as int64 if all of them are whole numbers, as text otherwise."""
     if all(_WHOLE.fullmatch(text) for text in texts):
-        return np.array([int(text) for text in texts], dtype=np.int64)
+        try:
+            return np.array([int(text) for text in texts], dtype=np.int64)
+        except (ValueError, OverflowError):
+            raise DataError("Ids that are whole numbers must have at most 64 bits; one has more.") from None
     return np.array(texts, dtype=np.str_)
 
 
@@ -117,9 +120,12 @@ def read_columns(path: Path) -> Columns:
 def read_text(path: Path) -> str:
     """Read a text file in UTF-8."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} must be text in UTF-8; byte {error.start} is not.") from None
+    if "\0" in text:
+        raise DataError(f"{path} must be text; it has null characters.")
+    return text
 
 
 def _read_csv(path: Path) -> Columns:
@@ -172,18 +178,21 @@ def _read_json(path: Path) -> Columns:
 
 
 def read_json(path: Path) -> Any:
+    """The value of a JSON file."""
     try:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {error.lineno}: not JSON ({error.msg}).") from None
-    except RecursionError:
-        raise DataError(f"{path} is nested too deeply to be read.") from None
+    except (ValueError, RecursionError):
+        raise DataError(
+            f"{path} has numbers of too many digits, or is nested too deeply, to be read."
+        ) from None
 
 
 def _is_number(value: Any) -> bool:
     try:
         float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
     return True
 

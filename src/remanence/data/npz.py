@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from torch import Tensor
 from remanence.data.examples import Examples, as_labels
 from remanence.data.pixels import Pixels
 from remanence.errors import DataError
+from remanence.storage.parsing import read_arrays
 
 _NEEDED = ("x_train", "y_train", "x_test", "y_test")
 
@@ -26,22 +25,12 @@ def read_npz(path: Path) -> tuple[Examples, Examples]:
     Bytes are pixels [n, height, width(, channels)] and are scaled to [0, 1]. Other numbers are not scaled; they
     are features [n, features] or images [n, height, width, channels].
     """
-    arrays = _arrays(path)
+    arrays = read_arrays(path)
     if missing := [name for name in _NEEDED if name not in arrays]:
         raise DataError(f"{path} must hold the arrays {', '.join(_NEEDED)}; it lacks {', '.join(missing)}.")
     names = _class_names(arrays, path)
     train, test = (_part(arrays, part, names, path) for part in ("train", "test"))
     return train, test
-
-
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"{path} is damaged or not an .npz file of plain arrays ({type(error).__name__})."
-        ) from None
 
 
 def _part(arrays: Mapping[str, NDArray[Any]], part: str, names: tuple[str, ...], path: Path) -> Examples:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +18,8 @@ from remanence.experiments.durations import STAY
 from remanence.experiments.measuring import curve
 from remanence.experiments.unlearning_loop import Trajectory
 from remanence.storage import atomic
+from remanence.storage.parsing import parse_json
+from remanence.storage.table_reading import read_record
 from remanence.unlearning import full_names
 
 MARGIN = 0.05
@@ -183,21 +184,18 @@ def write_choice(path: Path, choice: TunedChoice) -> None:
 
 def read_choice(path: Path) -> TunedChoice:
     """Read the file that `remanence tune` wrote; anything else is refused."""
-    try:
-        document = json.loads(path.read_text())
-        values = {key: document[key] for key in TunedChoice.__dataclass_fields__}
-        if document["remanence"] != _KIND:
-            raise KeyError("remanence")
-    except FileNotFoundError:
-        raise InputError(f"{path} is not a file; `remanence tune` writes choice.json.") from None
-    except (ValueError, KeyError, TypeError, IsADirectoryError):
-        raise InputError(f"{path} is not a choice made by `remanence tune` (its choice.json).") from None
-    if document["format"] != _FORMAT:
+    if not path.is_file():
+        raise InputError(f"{path} is not a file; `remanence tune` writes choice.json.")
+    document = parse_json(path.read_bytes(), path)
+    if not isinstance(document, dict) or document.get("remanence") != _KIND:
+        raise InputError(f"{path} is not a choice made by `remanence tune` (its choice.json).")
+    if document.get("format") != _FORMAT:
         raise InputError(
-            f"{path} was made by Remanence {document.get('version')} in format {document['format']}; this is "
-            f"version {__version__}, which reads format {_FORMAT}."
+            f"{path} was made by Remanence {str(document.get('version'))[:20]} in format "
+            f"{str(document.get('format'))[:20]}; this is version {__version__}, which reads format {_FORMAT}."
         )
-    return TunedChoice(**values)
+    values = {key: value for key, value in document.items() if key not in ("remanence", "format", "version")}
+    return read_record(TunedChoice, values, path)
 
 
 def tuned_method(

@@ -31,7 +31,7 @@ def measure(
 
 def read_measurements(folder: Folder) -> list[Measurement]:
     """The measurements in an artifact or a run, in the order of their steps."""
-    return [Measurement(**row) for row in folder.rows("measurements")]
+    return folder.records("measurements", Measurement)
 
 
 def read_curve(folder: Folder, metric: str) -> tuple[list[int], list[float]]:

@@ -32,6 +32,8 @@ def oracle_settings(run: Run, forget_set: ForgetSet, *, seed: int) -> RunSetting
 
     Poisoned examples that stay keep the run's own noise.
     """
+    if run.builder is None:
+        run.check_trusted()
     settings = run.settings
     gone = {*run.removed.tolist(), *forget_set.ids.tolist()}
     return replace(
@@ -60,5 +62,5 @@ def cached_oracle(
     settings = oracle_settings(run, forget_set, seed=seed)
     question = to_toml(asdict(settings)) + run.training_digest()
     out = cache / f"oracle-{hashlib.sha256(question.encode()).hexdigest()[:16]}"
-    train_run(settings, out, resume=True, progress=progress)
-    return open_run(out)
+    train_run(settings, out, resume=True, progress=progress, builder=run.builder)
+    return open_run(out, builder=run.builder)

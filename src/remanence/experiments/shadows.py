@@ -117,6 +117,7 @@ def make_shadow(
 
 def shadow_stages(run: Run, forget_set: ForgetSet, shadows: int, *, seed: int) -> list[Shadow]:
     """One stage per shadow of a run."""
+    run.check_trusted()  # workers build its model by name
     settings = replace(
         run.settings,
         seed=0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
@@ -35,6 +34,7 @@ from remanence.forgetting import random_set
 from remanence.stages import Read, Stage, Store, run_stages
 from remanence.storage import SEAL, Draft, open_folder, seal_in_place
 from remanence.storage.lock import exclusive
+from remanence.storage.parsing import parse_toml
 from remanence.storage.unfinished import UNFINISHED, claim
 from remanence.training import Run, RunReference
 from remanence.types import ForgetSet, as_ids
@@ -199,6 +199,7 @@ def tune(
     if forget_set is None:
         forget_set = random_set(run.data()[0].ids, settings.size, settings.seed)
     split_to_unlearn(run, forget_set)
+    run.check_trusted()  # workers build its model by name
     make_method(settings.method, settings.options, run.settings.recipe)
     config = asdict(settings) | {"run": run.folder.digest(), "forget": forget_set.ids.tolist()}
     del config["workers"]  # a tuning can be resumed with another number of them
@@ -226,7 +227,7 @@ def _batch(out: Path, settings: TuneSettings, resume: bool) -> int:
     """Configurations asked for at a time: as many as workers when the tuning began."""
     for name in (UNFINISHED, "config.toml") if resume else ():
         if (out / name).is_file():
-            return int(tomllib.loads((out / name).read_text()).get("batch", settings.workers))
+            return int(parse_toml((out / name).read_bytes(), out / name).get("batch", settings.workers))
     return settings.workers
 
 

@@ -19,12 +19,13 @@ from remanence.errors import DataError, InputError, NumericalError
 from remanence.experiments.oracles import oracle_settings
 from remanence.experiments.schedule import affordable_steps, every_steps, sampled
 from remanence.experiments.unlearning_loop import Evaluations, Until, unlearn_and_measure
-from remanence.storage import SEAL, Draft, seal_in_place
+from remanence.storage import SEAL, Draft, open_folder, seal_in_place
 from remanence.storage.lock import exclusive
 from remanence.storage.unfinished import UNFINISHED, claim
 from remanence.tasks.poison import write_poison
 from remanence.training import SINGLE_PROCESS, Checkpoints, Ranks, Run, Training, open_run, write_weights
 from remanence.training.train_run import Progress, train_run
+from remanence.training.trust import trust_like
 from remanence.types import ForgetSet, Measurement
 from remanence.unlearning import Method, make_method
 
@@ -114,7 +115,8 @@ def unlearn_run(
     ) as unlearned:
         if unlearned is not None and ranks.first:
             seal_in_place(out, "training", write_unlearned(Draft(out), run, unlearned))
-    return open_run(out)
+            trust_like(open_folder(out, "training"), run.settings.model, run.folder)
+    return open_run(out, builder=run.builder)
 
 
 @contextmanager
@@ -314,5 +316,6 @@ def _retrain(
             "`steps` cannot be given with retrain, which trains to the end; use the option `epochs`."
         )
     oracle = oracle_settings(run, forget_set, seed=settings.seed)
-    train_run(replace(oracle, recipe=method.recipe), out, resume=resume, ranks=ranks, progress=progress)
-    return open_run(out)
+    settings_of_oracle = replace(oracle, recipe=method.recipe)
+    train_run(settings_of_oracle, out, resume=resume, ranks=ranks, progress=progress, builder=run.builder)
+    return open_run(out, builder=run.builder)

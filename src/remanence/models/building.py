@@ -47,7 +47,7 @@ def build_model(spec: str, examples: DataShape, **options: Any) -> nn.Module:
             `in_features`, `image` (width of a square image) and `num_classes`, if it has them.
         options: further arguments of the function; they take precedence.
     """
-    function = _import_function(spec) if ":" in spec else _registered(spec)
+    function = _import_function(spec) if is_import_path(spec) else _registered(spec)
     signature = inspect.signature(function)
     defaults = {name: n for name, n in _sizes(examples).items() if name in signature.parameters}
     arguments = defaults | options
@@ -60,6 +60,11 @@ def build_model(spec: str, examples: DataShape, **options: Any) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise InputError(f"Model {spec!r} must be a torch.nn.Module; got a {type(model).__name__}.")
     return model
+
+
+def is_import_path(spec: str) -> bool:
+    """Whether this names code outside of Remanence, `package.module:function`."""
+    return ":" in spec
 
 
 def parse_options(pairs: Iterable[str]) -> dict[str, Any]:

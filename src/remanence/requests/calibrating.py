@@ -124,6 +124,7 @@ def calibrate(
         on_start: called with the finished stages and those to compute.
         on_done: called after each computed stage.
     """
+    run.check_trusted()  # workers build its model by name
     path = run.folder.path
     if (path / FOLDER / SEAL).exists():
         raise RunFolderError(

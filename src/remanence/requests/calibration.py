@@ -14,19 +14,20 @@ from remanence.errors import InputError, RunFolderError
 from remanence.forecast import (
     ENOUGH,
     CalibrationRun,
-    Difficulty,
     Forecaster,
     ReferencePool,
 )
 from remanence.requests.criterion import SMALL, StoppingMetric
 from remanence.requests.request import model_hash
 from remanence.storage import SEAL, create, open_folder
+from remanence.storage.table_reading import read_record
 from remanence.training import Run
 from remanence.types import Ids, as_ids
 from remanence.unlearning import full_names, make_method
 
 FOLDER = "calibration"
 _FORMAT = 2
+_ARRAYS = ("labels", "left_out", "log_odds", "calls")
 _WEIGHT_DECAY = 1e-3
 """Weight decay of unlearning when the model was trained with none."""
 
@@ -155,14 +156,40 @@ class Calibration:
                     "settings": asdict(self.settings),
                 }
             )
-            arrays = {name: getattr(pool, name) for name in ("labels", "left_out", "log_odds", "calls")}
-            draft.tensors("reference", arrays)
+            draft.tensors("reference", {name: getattr(pool, name) for name in _ARRAYS})
             draft.document("facts", {"retraining": dict(self.retraining), "ids": pool.ids.tolist()})
             draft.rows("trials", map(asdict, self.trials))
 
     @cached_property
     def _forecasters(self) -> dict[str, Forecaster]:
         return {}
+
+
+@dataclass(frozen=True)
+class _Config:
+    """What config.toml holds."""
+
+    format: int
+    model: str
+    inherited: bool
+    settings: CalibrationSettings
+
+
+@dataclass(frozen=True)
+class _Retraining:
+    """Medians over the reference models."""
+
+    steps: float
+    seconds: float
+    test: float
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What facts.json holds."""
+
+    retraining: _Retraining
+    ids: tuple[int | str, ...]
 
 
 def read_calibration(run: Run) -> Calibration:
@@ -174,25 +201,20 @@ def read_calibration(run: Run) -> Calibration:
             f"Run `remanence calibrate {run.folder.path}`."
         )
     folder = open_folder(path, "calibration")
-    config = folder.config()
-    if config.get("format") != _FORMAT:
+    table = folder.config()
+    if table.get("format") != _FORMAT:
         raise RunFolderError(
-            f"{path} is a calibration of format {config.get('format', 1)}; this version reads format {_FORMAT}. "
+            f"{path} is a calibration of format {str(table.get('format', 1))[:20]}; this version reads format {_FORMAT}. "
             "Delete it and calibrate again."
         )
-    if config["model"] != model_hash(run):
+    config = read_record(_Config, table, path / "config.toml")
+    if config.model != model_hash(run):
         raise RunFolderError(f"{path} was made for another model than {run.folder.path}; calibrate this one.")
-    facts, arrays = folder.document("facts"), folder.tensors("reference")
-    settings = config["settings"]
-    return Calibration(
-        CalibrationSettings(**settings | {"sizes": tuple(settings["sizes"])}),
-        ReferencePool(as_ids(facts["ids"]), **arrays),
-        [_trial_from(row) for row in folder.rows("trials")],
-        facts["retraining"],
-        config["inherited"],
-    )
-
-
-def _trial_from(row: dict[str, Any]) -> TrialResult:
-    run = row["run"] | {"difficulty": Difficulty(**row["run"]["difficulty"])}
-    return TrialResult(**row | {"run": CalibrationRun(**run)})
+    facts = folder.record("facts", _Facts)
+    arrays = folder.tensors("reference", labels="i1", left_out="b2", log_odds="f2", calls="f2")
+    try:
+        pool = ReferencePool(as_ids(facts.ids), **{name: arrays[name] for name in _ARRAYS})
+    except InputError as error:
+        raise RunFolderError(f"{path} is damaged: {error}") from None
+    trials = folder.records("trials", TrialResult)
+    return Calibration(config.settings, pool, trials, asdict(facts.retraining), config.inherited)

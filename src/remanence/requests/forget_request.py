@@ -34,10 +34,11 @@ from remanence.requests.request_ledger import (
     write_ledger,
 )
 from remanence.requests.signing import file_sha256
-from remanence.storage import SEAL, Draft, seal_in_place, write_trace
+from remanence.storage import SEAL, Draft, open_folder, seal_in_place, write_trace
 from remanence.storage.traces import TRACE_FILES
 from remanence.training import Run, open_run
 from remanence.training.train_run import Progress
+from remanence.training.trust import trust_like
 from remanence.types import Ids, Trace
 
 _WEIGHTS = "weights.safetensors"
@@ -114,7 +115,8 @@ def forget(
             )
             finish_continuation(source, out, ledger[-1]["model_after"])
             seal_in_place(out, "training", [*files, *write_evidence(out, evidence)])
-    return ForgetResult(open_run(out), evidence)
+            trust_like(open_folder(out, "training"), run.settings.model, run.folder)
+    return ForgetResult(open_run(out, builder=run.builder), evidence)
 
 
 def _check_out(out: Path, source: Path) -> None:
@@ -124,7 +126,7 @@ def _check_out(out: Path, source: Path) -> None:
 
 def _finished(run: Run, request: Request, out: Path) -> ForgetResult:
     """The result of an earlier call for the same request; any other run in `out` is refused."""
-    made = open_run(out)
+    made = open_run(out, builder=run.builder)
     rows = read_ledger(made)[-1:]
     if not any(
         row["model_before"] == model_hash(run) and set(row["ids"]) == set(request.ids.tolist())

@@ -30,6 +30,7 @@ from remanence.requests.signing import file_sha256
 from remanence.storage import SEAL, Folder, atomic, open_folder, seal_in_place
 from remanence.storage.lock import exclusive
 from remanence.training import Run, open_run
+from remanence.training.trust import is_trusted, trust
 from remanence.types import as_ids
 
 _LOCK = ".purge.lock"
@@ -182,9 +183,12 @@ def _replace_evidence(path: Path, evidence: Mapping[str, Any]) -> None:
     before = path / _BEFORE
     for name in (FILE, PAGE):
         atomic.write_bytes(before / name, (path / name).read_bytes())
-    files = open_folder(path, "training").files()
+    folder = open_folder(path, "training")
+    trusted = is_trusted(folder)
     write_evidence(path, evidence)
-    seal_in_place(path, "training", files)
+    seal_in_place(path, "training", folder.files())
+    if trusted:
+        trust(open_folder(path, "training"))
     shutil.rmtree(before)
 
 

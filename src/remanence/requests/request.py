@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from remanence.data.columns import read_json
 from remanence.errors import DataError, InputError
 from remanence.forgetting import ids_from_file, read_forget_set_for
 from remanence.requests.signing import file_sha256
@@ -109,7 +109,7 @@ def _is_forget_set(path: Path) -> bool:
     if path.suffix.lower() != ".json" or not path.is_file():
         return False
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
+        document = read_json(path)
+    except DataError:
         return False  # `ids_from_file` reports the place of the error
     return isinstance(document, dict) and document.get("remanence") == "forget set"

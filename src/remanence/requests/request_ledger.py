@@ -8,12 +8,13 @@ longer identify an example.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from remanence.errors import RunFolderError
 from remanence.storage import Draft
 from remanence.theory.group import group_loss
 from remanence.training import Run
@@ -29,9 +30,43 @@ _MOST = 12
 Floats = NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class _BoundRow:
+    """A bound, as `bound_document` gives it."""
+
+    what: str
+    value: float | None
+    status: Literal["certificate", "estimate", "heuristic", "vacuous"]
+    assumptions: tuple[str, ...]
+    formula: str
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One row of the ledger."""
+
+    when: str
+    request: str
+    size: int
+    ids: tuple[int | str, ...]
+    salt: str
+    method: str
+    options: Mapping[str, Any]
+    seed: int
+    steps: int
+    reached: bool
+    model_before: str
+    model_after: str
+    bound: _BoundRow
+    cumulative: _BoundRow
+
+
 def read_ledger(run: Run) -> list[dict[str, Any]]:
     """The requests that were carried out on this run, oldest first."""
-    return run.folder.rows(_LEDGER) if run.folder.has(_FILES[0]) else []
+    if not run.folder.has(_FILES[0]):
+        return []
+    run.folder.records(_LEDGER, _Row)
+    return run.folder.rows(_LEDGER)
 
 
 def write_ledger(
@@ -63,7 +98,11 @@ def removed_norms(run: Run, trace: Trace, ids: Ids) -> Floats:
     own = anonymous_norms(trace, ids)
     if not run.folder.has(_FILES[1]):
         return own
-    earlier = run.folder.tensors(_REMOVED)["norms"].astype(np.float64)
+    earlier = run.folder.tensors(_REMOVED, norms="f2")["norms"].astype(np.float64)
+    if len(earlier) != len(own):
+        raise RunFolderError(
+            f"{run.folder.path / _FILES[1]} is damaged: expected {len(own)} rows, one per checkpoint; got {len(earlier)}."
+        )
     return np.sort(np.concatenate([earlier, own], axis=1), axis=1)
 
 

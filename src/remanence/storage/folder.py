@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tomli_w
@@ -26,11 +26,14 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from remanence._version import __version__
-from remanence.errors import RunFolderError
+from remanence.errors import UNREADABLE, RunFolderError
 from remanence.storage import atomic
 from remanence.storage.parsing import parse_json, parse_json_lines, parse_toml
+from remanence.storage.table_reading import read_record
 
 SEAL = "remanence.json"
+_KINDS = {"i": "whole numbers", "f": "floats", "b": "booleans"}
+_Record = TypeVar("_Record")
 FORMAT = 2
 """Raised whenever the layout changes in a way that older versions cannot read."""
 
@@ -78,12 +81,34 @@ class Folder:
         """The settings in config.toml."""
         return parse_toml(self._read("config.toml"), self.path / "config.toml")
 
-    def tensors(self, name: str) -> dict[str, NDArray[Any]]:
-        """The arrays of NAME.safetensors."""
+    def tensors(self, name: str, **expected: str) -> dict[str, NDArray[Any]]:
+        """The arrays of NAME.safetensors.
+
+        Args:
+            name: the file, without its suffix.
+            expected: kind and number of dimensions of arrays that must be there: `norms="f2"` is a table of floats,
+                `steps="i1"` a list of whole numbers. Kinds are those of NumPy; unsigned numbers are whole numbers too.
+        """
+        path = self.path / f"{name}.safetensors"
         try:
-            return load_tensors(self._read(f"{name}.safetensors"))
-        except SafetensorError as error:
-            raise RunFolderError(f"{self.path / name}.safetensors cannot be read: {error}.") from error
+            arrays = load_tensors(self._read(path.name))
+        except (
+            SafetensorError,
+            KeyError,
+            ValueError,
+            MemoryError,
+        ) as error:  # KeyError: a type that NumPy lacks
+            raise RunFolderError(
+                f"{path} is damaged: its arrays cannot be read ({type(error).__name__})."
+            ) from None
+        for key, shape in expected.items():
+            array = arrays.get(key)
+            if array is None or f"{array.dtype.kind.replace('u', 'i')}{array.ndim}" != shape:
+                found = "nothing" if array is None else f"{array.dtype} of {array.ndim} dimensions"
+                raise RunFolderError(
+                    f"{path} is damaged: expected {key!r} as {_KINDS[shape[0]]} of {shape[1]} dimensions; got {found}."
+                )
+        return arrays
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """The rows of NAME.jsonl."""
@@ -95,6 +120,14 @@ class Folder:
         if not isinstance(content, dict):
             raise RunFolderError(f"{self.path / name}.json is damaged: expected a JSON object.")
         return content
+
+    def record(self, name: str, kind: type[_Record]) -> _Record:
+        """The content of NAME.json as a dataclass."""
+        return read_record(kind, self.document(name), self.path / f"{name}.json")
+
+    def records(self, name: str, kind: type[_Record]) -> list[_Record]:
+        """The rows of NAME.jsonl as dataclasses."""
+        return [read_record(kind, row, self.path / f"{name}.jsonl") for row in self.rows(name)]
 
     def files(self) -> dict[str, str]:
         """SHA-256 of every file."""
@@ -118,8 +151,12 @@ class Folder:
             raise RunFolderError(f"{self.path} has no {name}; it holds {', '.join(sorted(self._files))}.")
         try:
             content = (self.path / name).read_bytes()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise RunFolderError(f"{self.path / name} is missing; the folder is damaged.") from None
+        except OSError as error:
+            if error.errno not in UNREADABLE:
+                raise
+            raise RunFolderError(
+                f"{self.path / name} is missing or cannot be read; the folder is damaged."
+            ) from None
         if _sha256(content) != self._files[name]["sha256"]:
             raise RunFolderError(f"{self.path / name} is damaged: its checksum is not that of the seal.")
         return content
@@ -166,7 +203,9 @@ def _read_seal(path: Path) -> dict[str, Any]:
     """The seal of a folder: of a known format, every byte as it was written, naming only files inside the folder."""
     try:
         content = (path / SEAL).read_bytes()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+    except OSError as error:
+        if error.errno not in UNREADABLE:
+            raise
         raise RunFolderError(f"{path} is not a folder made by Remanence (it has no {SEAL}).") from None
     seal = parse_json(content, path / SEAL)
     damaged = RunFolderError(f"{path / SEAL} is damaged; the folder cannot be read.")

@@ -31,6 +31,18 @@ def exclusive(path: Path, refusal: str) -> Iterator[None]:
         os.close(handle)
 
 
+@contextmanager
+def waiting(path: Path) -> Iterator[None]:
+    """Hold a lock file during the block; waits for other processes, which must hold it for moments only."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def acquire(path: Path, refusal: str) -> int:
     """Hold a lock file until the returned handle is closed, also in processes that it was passed to."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

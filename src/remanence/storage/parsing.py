@@ -1,13 +1,39 @@
-"""Parse JSON and TOML that may come from anybody: one error for everything that a parser can raise."""
+"""Parse JSON, TOML and arrays that may come from anybody: one error for all that a parser can raise."""
 
 from __future__ import annotations
 
 import json
+import struct
+import tokenize
 import tomllib
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
-from remanence.errors import RunFolderError
+import numpy as np
+from numpy.typing import NDArray
+
+from remanence.errors import DataError, RunFolderError
+
+_ARCHIVE_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    KeyError,
+    MemoryError,  # a header that promises more than there is
+    NotImplementedError,
+    OSError,
+    RuntimeError,  # encrypted
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What numpy and zipfile raise for damaged archives: both trust the headers."""
 
 
 def parse_json(content: bytes, path: Path) -> Any:
@@ -39,6 +65,18 @@ def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
         return tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise RunFolderError(f"{path} is damaged: it is not valid TOML ({_first_line(error)}).") from None
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an `.npz` archive; nothing is unpickled."""
+    with path.open("rb") as file:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
+        except _ARCHIVE_ERRORS as error:
+            raise DataError(
+                f"{path} is damaged or not an .npz file of plain arrays ({type(error).__name__})."
+            ) from None
 
 
 def _refuse_constant(name: str) -> float:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from remanence.errors import InputError, RunFolderError
 from remanence.storage.folder import Draft, Folder
 from remanence.types import Mechanism, Trace
 
 TRACE_FILES = ("trace.safetensors", "trace.json")
 _OPTIONAL = ("confidence", "error", "moments")
+
+
+@dataclass(frozen=True)
+class _TraceDocument:
+    """What trace.json holds; the ids are there if they are text."""
+
+    mechanism: Mechanism
+    provenance: Mapping[str, str]
+    ids: tuple[str, ...] = ()
 
 
 def write_trace(draft: Draft, trace: Trace) -> None:
@@ -27,12 +38,15 @@ def write_trace(draft: Draft, trace: Trace) -> None:
 
 
 def read_trace(folder: Folder) -> Trace:
-    arrays, document = folder.tensors("trace"), folder.document("trace")
-    return Trace(
-        ids=arrays["ids"] if "ids" in arrays else np.asarray(document["ids"], dtype=np.str_),
-        steps=arrays["steps"],
-        norms=arrays["norms"],
-        mechanism=Mechanism(**document["mechanism"]),
-        provenance=document["provenance"],
-        **{name: arrays.get(name) for name in _OPTIONAL},
-    )
+    arrays, document = folder.tensors("trace", steps="i1", norms="f2"), folder.record("trace", _TraceDocument)
+    try:
+        return Trace(
+            ids=arrays["ids"] if "ids" in arrays else np.asarray(document.ids, dtype=np.str_),
+            steps=arrays["steps"],
+            norms=arrays["norms"],
+            mechanism=document.mechanism,
+            provenance=document.provenance,
+            **{name: arrays.get(name) for name in _OPTIONAL},
+        )
+    except InputError as error:
+        raise RunFolderError(f"The trace of {folder.path} is damaged: {error}") from None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from remanence.errors import InputError, UnknownNameError
+from remanence.storage.parsing import parse_toml
 from remanence.study.settings import Study, study_from
 
 CATALOG = Path(__file__).parent / "catalog"
@@ -120,17 +121,17 @@ def _layers(path: Path) -> list[Table]:
         table = _parse(here)
         layers.insert(0, table)
         extends = table.get("extends")
+        if extends is not None and (not isinstance(extends, str) or "\0" in extends):
+            raise InputError(f"`extends` in {here} must be the name of a study; got {extends!r:.60}.")
         here = None if extends is None else here.parent / f"{extends}.toml"
     return layers
 
 
 def _parse(path: Path) -> Table:
     try:
-        table = tomllib.loads(path.read_text())
+        table = parse_toml(path.read_bytes(), path)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML: {error}.") from None
     presets = table.get("presets", {})
     if not isinstance(presets, dict) or not all(isinstance(preset, dict) for preset in presets.values()):
         raise InputError(
@@ -164,5 +165,5 @@ def _override(text: str) -> Table:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from remanence.errors import InputError, UnknownNameError
 from remanence.forgetting import BAND_NAMES
-from remanence.study.table_reading import read_into
+from remanence.storage.table_reading import read_into
 from remanence.study.validation import at_least, distinct, not_empty, positive
 from remanence.tasks import DataSource, ModelSource, Recipe, TaskSource
 from remanence.theory.sampled_gaussian import check_alpha

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remanence.data import Examples
+from remanence.errors import RunFolderError
 from remanence.storage import Draft, Folder
 from remanence.tasks.randomness import generator
-from remanence.types import Ids
+from remanence.types import Ids, as_ids
 
 VARIANCE = 0.062
 """The σ² of the paper, on the scale of the network's inputs."""
@@ -75,4 +76,9 @@ def read_poison(folder: Folder, ids: Sequence[int | str], variance: float) -> Po
     """Read the noise of a run; None if it was not poisoned."""
     if not ids:
         return None
-    return Poison(np.asarray(ids), torch.from_numpy(folder.tensors(_FILE)["noise"]), variance)
+    noise = torch.from_numpy(folder.tensors(_FILE)["noise"])
+    if len(noise) != len(ids):
+        raise RunFolderError(
+            f"{folder.path} is damaged: it has {len(ids)} poisoned examples and noise for {len(noise)}."
+        )
+    return Poison(as_ids(ids), noise, variance)

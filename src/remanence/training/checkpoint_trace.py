@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,21 @@ from remanence.training.example_statistics import example_statistics, trace_from
 from remanence.training.ranks import SINGLE_PROCESS, Ranks
 from remanence.training.train_run import ASSUMED_SIGMA
 from remanence.types import Mechanism, Sampling, Trace
+
+_DAMAGED = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    SafetensorError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+    struct.error,
+)
+"""What torch's restricted unpickler and safetensors raise for damaged files."""
 
 
 @dataclass(frozen=True)
@@ -137,10 +153,9 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             return load_file(path)
         loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise RunFolderError(
-            f"{path} cannot be read as a state dict: {str(error).splitlines()[0]}"
-        ) from error
+    except _DAMAGED as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise RunFolderError(f"{path} cannot be read as a state dict: {reason}") from None
     for key in ("state_dict", "model", "model_state_dict"):
         if isinstance(loaded, dict) and isinstance(loaded.get(key), dict):
             loaded = loaded[key]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,6 +17,15 @@ from remanence.training.loop import Training
 from remanence.types import Measurement
 
 _KEPT = 2
+
+
+@dataclass(frozen=True)
+class _State:
+    """What state.json holds."""
+
+    step: int
+    data: str
+    scaler: Mapping[str, Any]
 
 
 def write_weights(draft: Draft, model: nn.Module) -> None:
@@ -88,20 +98,22 @@ class Checkpoints:
 
     def _load(self, folder: Folder, training: Training) -> list[Measurement]:
         load_weights(folder, training.model)
-        state = folder.document("state")
-        if state["data"] != training.data_digest:
+        state = folder.record("state", _State)
+        if state.data != training.data_digest:
             raise DataError(
                 f"The data must be those that the run was begun with; {folder.path} was trained on other data."
             )
-        training.step = state["step"]
-        if state["scaler"]:
-            training.scaler.load_state_dict(state["scaler"])
+        training.step = state.step
+        if state.scaler:
+            training.scaler.load_state_dict(dict(state.scaler))
         for name, array in folder.tensors("momentum").items():
-            parameter = training.parameters[name]
+            parameter = training.parameters.get(name)
+            if parameter is None or parameter.shape != array.shape:
+                raise RunFolderError(f"{folder.path} holds another model's momentum: {name!r} does not fit.")
             training.optimizer.state[parameter]["momentum_buffer"] = torch.from_numpy(array).to(
                 parameter.device
             )
-        return [Measurement(**row) for row in folder.rows("measurements")]
+        return folder.records("measurements", Measurement)
 
     def _paths(self) -> list[Path]:
         return sorted(self._folder.glob("step-*"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,12 +14,15 @@ from torch import nn
 
 from remanence.data import Examples, Split
 from remanence.errors import RunFolderError
+from remanence.models import build_model
 from remanence.stages import NOT_IN_KEY
 from remanence.storage import Folder, open_folder, read_trace
+from remanence.storage.table_reading import read_record
 from remanence.tasks import Poison, Recipe, Task
 from remanence.tasks.poison import read_poison
 from remanence.training.checkpoints import load_weights
 from remanence.training.train_run import RunSettings
+from remanence.training.trust import check_trusted
 from remanence.types import ForgetSet, Ids, Trace, as_ids
 
 
@@ -31,11 +34,13 @@ class Run:
         folder: the sealed folder.
         settings: the settings of its training.
         unlearning: the settings of its unlearning; empty for a run that was only trained.
+        builder: builds its untrained model, instead of the name or import path in its settings.
     """
 
     folder: Folder
     settings: RunSettings
     unlearning: Mapping[str, Any]
+    builder: Callable[[], nn.Module] | None = None
 
     @property
     def never_seen(self) -> Ids:
@@ -65,7 +70,8 @@ class Run:
     @property
     def task(self) -> Task:
         """The task of this run, without the removed examples."""
-        return self.settings.source.with_data(*self.data())
+        train, test = self.data()
+        return Task(self._build, train, test, self.settings.recipe)
 
     @property
     def reference(self) -> RunReference:
@@ -101,7 +107,7 @@ class Run:
 
     def model(self) -> nn.Module:
         """A new module with the weights of this run, in evaluation mode."""
-        model = self.settings.source.with_data(*self.clean).model()
+        model = self._build()
         load_weights(self.folder, model)
         return model.eval()
 
@@ -113,13 +119,29 @@ class Run:
             )
         return read_trace(self.folder)
 
+    def check_trusted(self) -> None:
+        """Refuse to execute an import path in the settings, unless the user trusts this folder."""
+        check_trusted(self.folder, self.settings.model)
+
+    def _build(self) -> nn.Module:
+        if self.builder is not None:
+            return self.builder()
+        self.check_trusted()
+        return build_model(self.settings.model, self.clean[0], **self.settings.model_options)
+
     def _poisoned_data(self) -> tuple[Examples, Examples]:
         train, test = self.clean
         return (train if self.poison is None else self.poison.applied(train)), test
 
 
-def open_run(path: str | Path) -> Run:
-    """Open a finished run; a folder without weights is an error."""
+def open_run(path: str | Path, *, builder: Callable[[], nn.Module] | None = None) -> Run:
+    """Open a finished run; a folder without weights is an error.
+
+    Args:
+        path: the folder.
+        builder: builds its untrained model. Without it, an import path in the settings is only executed if the user
+            trusts the folder.
+    """
     path = Path(path)
     folder = open_folder(path, "training")
     if not (folder.has("config.toml") and folder.has("weights.safetensors")):
@@ -128,7 +150,31 @@ def open_run(path: str | Path) -> Run:
         )
     values = folder.config()
     unlearning = values.pop("unlearning", {})
-    return Run(folder, _settings(values, path), unlearning)
+    config = path / "config.toml"
+    if unlearning:
+        read_record(_Unlearning, unlearning, config)
+    return Run(folder, read_record(RunSettings, values, config), unlearning, builder)
+
+
+@dataclass(frozen=True)
+class _Unlearning:
+    """The table `[unlearning]` of config.toml."""
+
+    method: str
+    options: Mapping[str, Any]
+    recipe: Recipe
+    seed: int
+    metrics: tuple[str, ...]
+    parent: str
+    forget: str
+    forgotten: tuple[int | str, ...]
+    steps: int
+    every: int | None = None
+    at: tuple[int, ...] = ()
+    sample: int | None = None
+    budget: int | None = None
+    criterion: Mapping[str, Any] = field(default_factory=dict)
+    file_sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -153,15 +199,3 @@ class RunReference:
 @lru_cache(maxsize=1)
 def _open_cached(path: str, digest: str) -> Run:
     return open_run(path)
-
-
-def _settings(config: Mapping[str, Any], path: Path) -> RunSettings:
-    values = dict(config)
-    try:
-        recipe = Recipe(**values.pop("recipe"))
-        without, poison = (tuple(values.pop(name, ())) for name in ("without", "poison"))
-        return RunSettings(recipe=recipe, without=without, poison=poison, **values)
-    except (KeyError, TypeError) as error:
-        raise RunFolderError(
-            f"{path} was not made by `remanence train`: its settings lack or add {error}."
-        ) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import nn
 from remanence.data import Examples
 from remanence.errors import DataError, InputError
 from remanence.gradients.evaluation_mode import evaluating
+from remanence.models import is_import_path
 from remanence.stages import NOT_IN_KEY
 from remanence.storage import (
     SEAL,
@@ -34,6 +35,7 @@ from remanence.training.loop import Training
 from remanence.training.placement import Placement
 from remanence.training.ranks import SINGLE_PROCESS, Ranks
 from remanence.training.recorder import Recorder
+from remanence.training.trust import trust
 from remanence.types import Measurement, as_ids, check_positive
 
 ASSUMED_SIGMA = 0.1
@@ -169,6 +171,7 @@ def train_run(
     resume: bool = False,
     ranks: Ranks = SINGLE_PROCESS,
     progress: Progress = lambda done, total: None,
+    builder: Callable[[], nn.Module] | None = None,
 ) -> Folder:
     """Train a model, record its trace, and write both as a run into `out`.
 
@@ -180,6 +183,8 @@ def train_run(
         resume: continue an unfinished run.
         ranks: the processes that share the work.
         progress: called with the steps taken and the total.
+        builder: builds the untrained model, instead of the name or import path in `settings`. Without it, a run whose
+            settings have an import path is trusted once it is sealed.
     """
     is_new = ranks.first and claim(asdict(settings), out, resume)
     ranks.wait()
@@ -187,17 +192,27 @@ def train_run(
         return open_folder(out, "training")
     with exclusive(out / f".lock-{ranks.rank}", f"Another process is training in {out}; wait for it."):
         try:
-            _train(settings, out, ranks, progress)
+            _train(settings, out, ranks, progress, builder)
         except InputError:
             if is_new:  # a run that cannot begin must not block the folder
                 (out / UNFINISHED).unlink(missing_ok=True)
             raise
+    made = open_folder(out, "training") if ranks.first else None
+    if made is not None and builder is None and is_import_path(settings.model):
+        trust(made)
     ranks.wait()
-    return open_folder(out, "training")
+    return made or open_folder(out, "training")
 
 
-def _train(settings: RunSettings, out: Path, ranks: Ranks, progress: Progress) -> None:
+def _train(
+    settings: RunSettings,
+    out: Path,
+    ranks: Ranks,
+    progress: Progress,
+    builder: Callable[[], nn.Module] | None,
+) -> None:
     task = settings.source.open()
+    task = task if builder is None else replace(task, model=builder)
     poison = settings.draw_poison(task.train)
     examples = _training_set(settings, task, poison)
     training = Training(

@@ -61,7 +61,7 @@ def test_bad_files_are_named(tmp_path):
     with pytest.raises(DataError, match="must hold one of X, x, features; it holds z"):
         load_problem(str(tmp_path / "b.npz"))
     (tmp_path / "c.npz").write_bytes(b"not a zip")
-    with pytest.raises(DataError, match=r"c\.npz must be a complete"):
+    with pytest.raises(DataError, match=r"c\.npz is damaged or not an \.npz file"):
         load_problem(str(tmp_path / "c.npz"))
     (tmp_path / "d.parquet").write_bytes(b"not parquet at all")
     with pytest.raises(DataError, match="not a Parquet file"):

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -69,13 +70,18 @@ def test_trouble_is_one_sentence(
     assert err.count("\n") == 1
 
 
-def test_an_unforeseen_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unforeseen_error_has_a_code_of_its_own_and_a_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def trouble(arguments: list[str]) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(main, "execute", trouble)
-    with pytest.raises(ZeroDivisionError):
-        run([])
+    assert run([]) == main.UNEXPECTED == 70
+    (log,) = re.findall(r"\S+\.log", capsys.readouterr().err)
+    assert "ZeroDivisionError" in Path(log).read_text()
+    assert "in trouble" in Path(log).read_text()
+    Path(log).unlink()
 
 
 def test_json_refuses_what_is_not_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -194,7 +194,7 @@ def test_studies_are_found_by_name_and_by_path(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         find_study(str(mine))
     mine.write_text("title = ")
-    with pytest.raises(InputError, match="is not TOML"):
+    with pytest.raises(InputError, match="is not valid TOML"):
         load_study(str(mine))
     mine.write_text('title = "x"\nfigure = "times"\nclaim = "y"\n[presets.a]\n')
     assert presets_of(mine) == ["a"]
