@@ -15,6 +15,7 @@ from torch import Tensor
 
 from remanence.data.examples import Examples, as_labels
 from remanence.data.pixels import Pixels
+from remanence.data.read_limits import LIBRARY_LIMITS
 from remanence.errors import DataError
 
 _NEEDED = ("x_train", "y_train", "x_test", "y_test")
@@ -37,7 +38,10 @@ def read_npz(path: Path) -> tuple[Examples, Examples]:
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            LIBRARY_LIMITS.check_decoded(path, sum(entry.file_size for entry in archive.zip.infolist()))
             return {name: archive[name] for name in archive.files}
+    except DataError:
+        raise
     except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(
             f"{path} is damaged or not an .npz file of plain arrays ({type(error).__name__})."
