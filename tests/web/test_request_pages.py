@@ -18,7 +18,7 @@ from remanence.data import digits
 from remanence.requests import list_remaining_artifacts, read_evidence
 from remanence.storage import SEAL
 from remanence.training import open_run
-from remanence.web.jobs import Job, jobs_of
+from remanence.web.request_processes import Job, jobs_of
 
 IDS = digits()[0].ids.tolist()
 Visit = Callable[..., Any]
