@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-all test-data test-adapters test-kills test-ray test-sinks test-browser screenshots vendor lint format bench bench-accounting bench-audit bench-dashboard bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
+.PHONY: help demo test test-all test-data test-adapters test-kills test-ray test-sinks test-browser screenshots vendor lint format bench bench-accounting bench-audit bench-dashboard bench-dashboard-load bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -133,6 +133,9 @@ bench-audit: $(VENV)/.core ## what all metrics at one evaluation cost beside a p
 bench-dashboard: $(VENV)/.dev ## the dashboard's answers with 50,000 examples beside one forward pass of ResNet-18; three minutes on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/dashboard.py
 
+bench-dashboard-load: $(VENV)/.dev ## the answers of the dashboard to one user while 200 clients hammer it; four minutes on two cores
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/dashboard_load.py
+
 bench-accounting: $(VENV)/.core ## time the accounting of 50,000 examples against one norm pass of ResNet-18
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/accounting.py
 
@@ -141,7 +144,7 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(INSTALL) '.[docs]'
 	@touch $@
 
-bench: bench-norms bench-accounting bench-recorder bench-methods bench-audit bench-study bench-requests bench-dashboard ## all benchmarks
+bench: bench-norms bench-accounting bench-recorder bench-methods bench-audit bench-study bench-requests bench-dashboard bench-dashboard-load ## all benchmarks
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/zensical build --strict --clean

@@ -289,7 +289,7 @@ def test_files(name: str, workshop: Path, check_refusal: Call, fuzz: Call) -> No
 @pytest.mark.filterwarnings("ignore")
 def test_byte_flips_are_detected(workshop: Path, check_refusal: Call, fuzz: Call) -> None:
     """In every file of a run, its calibration and its evidence."""
-    verify = "verify new/evidence.json --public-key key.pub".split()
+    verify = ["verify", "new/evidence.json", "--public-key", "key.pub"]
     assert check_refusal(verify).code == 0
     files = sorted(
         path for path in (workshop / "new").rglob("*") if path.is_file() and not path.name.startswith(".")

@@ -12,7 +12,7 @@ import pytest
 import remanence as rm
 from remanence.requests import CalibrationSettings, calibrate
 from remanence.training import RunSettings, train_run
-from remanence.web.site import make_app
+from remanence.web.app import make_app
 
 TOKEN = "a-token-of-the-test"
 

@@ -12,8 +12,8 @@ import pytest
 
 from remanence.certify import certify, load_problem
 from remanence.errors import DataError
-from remanence.web.certificates import read_certificate
-from remanence.web.scatter import MOST, drawn_places, points
+from remanence.web.certificate_pages import read_certificate
+from remanence.web.scatter_points import MOST, drawn_places, points
 
 Visit = Callable[..., Any]
 

@@ -20,7 +20,7 @@ from remanence.requests.request_ledger import read_ledger
 from remanence.requests.signing import hash_ids
 from remanence.storage import SEAL
 from remanence.training import open_run
-from remanence.web.jobs import Job, jobs_of
+from remanence.web.request_processes import Job, jobs_of
 
 IDS = digits()[0].ids.tolist()
 Visit = Callable[..., Any]

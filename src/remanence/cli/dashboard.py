@@ -43,7 +43,7 @@ def dashboard(
     port:
         Port to listen on; the next free port if it is in use.
     """
-    from remanence.web.serving import serve
+    from remanence.web.server import serve
 
     serve(
         runs,

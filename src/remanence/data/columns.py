@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from remanence.data.read_limits import LIBRARY_LIMITS, ReadLimits
 from remanence.errors import DataError
 from remanence.types import Ids
 
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 """A whole number in its usual form; 007 and 1e3 are text."""
+_SHOWN_NAMES, _SHOWN_LETTERS = 20, 40
+"""Limits for column names in error messages."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Columns:
 
     def column(self, name: str) -> list[Any]:
         if name not in self.values:
-            raise DataError(f"{self.path} has no column {name!r}; it has {', '.join(self.values)}.")
+            raise DataError(f"{self.path} has no column {name!r}; it has {_listed(list(self.values))}.")
         return self.values[name]
 
     def numbers(self, name: str, *, finite: bool = True, missing: float | None = None) -> NDArray[np.float64]:
@@ -104,21 +107,29 @@ def as_id_array(texts: Sequence[str]) -> Ids:
     return np.array(texts, dtype=np.str_)
 
 
-def read_columns(path: Path) -> Columns:
-    """Read a .csv, .parquet or .json file (JSON: a list of objects, one per row)."""
+def read_columns(path: Path, *, only: str | None = None, limits: ReadLimits = LIBRARY_LIMITS) -> Columns:
+    """Read a .csv, .parquet or .json file (JSON: a list of objects, one per row).
+
+    Args:
+        path: the file.
+        only: read this column and no other.
+        limits: a larger file or table is refused; a Parquet file before it is decoded.
+    """
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise DataError(f"{path} must end in one of {', '.join(READERS)}.")
     if not path.is_file():
         raise DataError(f"{path} is not a file.")
-    columns = reader(path)
+    limits.check_file(path)
+    columns = reader(path, only, limits)
     if len(columns) == 0:
         raise DataError(f"{path} has no rows.")
     return columns
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, limits: ReadLimits = LIBRARY_LIMITS) -> str:
     """Read a text file in UTF-8."""
+    limits.check_file(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -128,11 +139,24 @@ def read_text(path: Path) -> str:
     return text
 
 
-def _read_csv(path: Path) -> Columns:
-    reader = csv.reader(read_text(path).splitlines(keepends=True), strict=True)
+def _kept(path: Path, names: Sequence[str], only: str | None) -> list[str]:
+    """The names of the columns to read."""
+    if only is not None and only not in names:
+        raise DataError(f"{path} has no column {only!r}; it has {_listed(names)}.")
+    return list(names) if only is None else [only]
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(name[:_SHOWN_LETTERS] for name in names[:_SHOWN_NAMES])
+    return shown if len(names) <= _SHOWN_NAMES else f"{shown} and {len(names) - _SHOWN_NAMES} more"
+
+
+def _read_csv(path: Path, only: str | None, limits: ReadLimits) -> Columns:
+    reader = csv.reader(read_text(path, limits).splitlines(keepends=True), strict=True)
     rows, lines = [], []
     try:
         header = [name.strip() for name in next(reader, [])]
+        limits.check_table(path, columns=len(header))
         for row in reader:
             if row:
                 rows.append(row)
@@ -142,47 +166,39 @@ def _read_csv(path: Path) -> Columns:
                         f"{path}, line {reader.line_num}: must have {len(header)} fields like the header; "
                         f"got {len(row)}."
                     )
+                limits.check_table(path, rows=len(rows))
     except csv.Error as error:
         raise DataError(f"{path}, line {reader.line_num}: {error}.") from None
     if len(set(header)) != len(header) or not all(header):
-        raise DataError(
-            f"{path}, line 1: column names must be unique and not empty; got {', '.join(header)}."
-        )
-    values = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+        raise DataError(f"{path}, line 1: column names must be unique and not empty; got {_listed(header)}.")
+    places = {name: header.index(name) for name in _kept(path, header, only)}
+    values = {name: [row[place] for row in rows] for name, place in places.items()}
     return Columns(path, values, lines, "line")
 
 
-def _read_parquet(path: Path) -> Columns:
-    try:
-        import pyarrow as arrow
-        from pyarrow import parquet
-    except ImportError:
-        raise DataError(f"{path} needs pyarrow; install it with `pip install remanence[parquet]`.") from None
-    try:
-        table = parquet.read_table(path)
-    except (arrow.ArrowException, OSError) as error:
-        raise DataError(f"{path} is damaged or not a Parquet file ({type(error).__name__}).") from None
-    values = {name: table.column(name).to_pylist() for name in table.column_names}
-    return Columns(path, values, range(table.num_rows), "row")
-
-
-def _read_json(path: Path) -> Columns:
-    rows = read_json(path)
+def _read_json(path: Path, only: str | None, limits: ReadLimits) -> Columns:
+    rows = read_json(path, limits)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise DataError(f"{path} must hold a list of objects, one per row.")
     names = list(rows[0]) if rows else []
+    limits.check_table(path, rows=len(rows), columns=len(names))
     for i, row in enumerate(rows):
         if list(row) != names:
-            raise DataError(f"{path}, row {i}: must have the keys {', '.join(names)}; got {', '.join(row)}.")
-    return Columns(path, {name: [row[name] for row in rows] for name in names}, range(len(rows)), "row")
+            raise DataError(
+                f"{path}, row {i}: must have the keys {_listed(names)}; got {_listed(list(row))}."
+            )
+    values = {name: [row[name] for row in rows] for name in _kept(path, names, only)}
+    return Columns(path, values, range(len(rows)), "row")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, limits: ReadLimits = LIBRARY_LIMITS) -> Any:
     """The value of a JSON file."""
     try:
-        return json.loads(read_text(path))
+        return json.loads(read_text(path, limits))
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {error.lineno}: not JSON ({error.msg}).") from None
+    except DataError:
+        raise
     except (ValueError, RecursionError):
         raise DataError(
             f"{path} has numbers of too many digits, or is nested too deeply, to be read."
@@ -197,7 +213,17 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-READERS: dict[str, Callable[[Path], Columns]] = {
+def _read_parquet(path: Path, only: str | None, limits: ReadLimits) -> Columns:
+    try:
+        from remanence.data.parquet import read_parquet
+    except ImportError:
+        raise DataError(f"{path} needs pyarrow; install it with `pip install remanence[parquet]`.") from None
+
+    names, values, rows = read_parquet(path, lambda names: _kept(path, names, only), limits)
+    return Columns(path, dict(zip(names, values, strict=True)), range(rows), "row")
+
+
+READERS: dict[str, Callable[[Path, str | None, ReadLimits], Columns]] = {
     ".csv": _read_csv,
     ".parquet": _read_parquet,
     ".json": _read_json,

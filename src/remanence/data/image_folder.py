@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +13,11 @@ from PIL import Image
 from remanence.data.examples import Examples, as_labels
 from remanence.data.pixels import Pixels
 from remanence.data.preprocessing import hashed_test_mask, train_test_split
+from remanence.data.read_limits import LIBRARY_LIMITS
 from remanence.errors import DataError
 
+_MOST_PIXELS = 50_000_000
+"""In one image: more than any data set for training has, and less than Pillow warns about."""
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".ppm", ".pgm", ".webp")
 
 
@@ -61,22 +65,41 @@ def _image_files(folder: Path) -> list[Path]:
 
 def _read_image(file: Path) -> NDArray[np.uint8]:
     try:
-        with Image.open(file) as image:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            image = Image.open(file)
+        with image:
+            if image.width * image.height > _MOST_PIXELS:  # known from the header, before anything is decoded
+                raise DataError(
+                    f"{file} must have at most {_MOST_PIXELS:,} pixels; it is {image.width}×{image.height}."
+                )
             is_gray = image.mode in ("L", "1")
             return np.atleast_3d(np.asarray(image.convert("L" if is_gray else "RGB")))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except DataError:
+        raise
+    except (
+        OSError,
+        ValueError,
+        SyntaxError,
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+    ) as error:
         raise DataError(f"{file} cannot be read as an image: {error}.") from None
 
 
 def _read_images(files: Sequence[Path]) -> NDArray[np.uint8]:
     """All images in one array; if any has colors, all have three channels."""
-    images = [_read_image(file) for file in files]
-    height, width = images[0].shape[:2]
-    for image, file in zip(images, files, strict=True):
+    images: list[NDArray[np.uint8]] = []
+    for file in files:
+        image = _read_image(file)
+        images.append(image)
+        height, width = images[0].shape[:2]
         if image.shape[:2] != (height, width):
             raise DataError(
                 f"All images must have the same size; {files[0]} is {width}×{height} and {file} is "
                 f"{image.shape[1]}×{image.shape[0]}. Resize them first."
             )
+        if len(files) * height * width > LIBRARY_LIMITS.decoded_bytes:
+            raise DataError(f"{len(files)} images of {width}×{height} pixels are too many to hold in memory.")
     channels = max(image.shape[2] for image in images)
     return np.stack([np.broadcast_to(image, (height, width, channels)) for image in images])

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from remanence.data.examples import Examples, as_labels
 from remanence.data.pixels import Pixels
+from remanence.data.read_limits import LIBRARY_LIMITS
 from remanence.errors import DataError
 from remanence.storage.parsing import read_arrays
 
@@ -25,7 +26,7 @@ def read_npz(path: Path) -> tuple[Examples, Examples]:
     Bytes are pixels [n, height, width(, channels)] and are scaled to [0, 1]. Other numbers are not scaled; they
     are features [n, features] or images [n, height, width, channels].
     """
-    arrays = read_arrays(path)
+    arrays = read_arrays(path, largest=LIBRARY_LIMITS.decoded_bytes)
     if missing := [name for name in _NEEDED if name not in arrays]:
         raise DataError(f"{path} must hold the arrays {', '.join(_NEEDED)}; it lacks {', '.join(missing)}.")
     names = _class_names(arrays, path)

@@ -12,6 +12,7 @@ import numpy as np
 from remanence._version import __version__
 from remanence.data import Examples
 from remanence.data.columns import as_id_array, read_columns, read_json, read_text
+from remanence.data.read_limits import LIBRARY_LIMITS, ReadLimits
 from remanence.errors import DataError, InputError
 from remanence.storage import atomic
 from remanence.training import Run
@@ -49,7 +50,11 @@ def write_forget_sets(
 
 
 def read_forget_set(
-    path: str | Path, examples: Examples | None = None, *, also: Sequence[str] = ()
+    path: str | Path,
+    examples: Examples | None = None,
+    *,
+    also: Sequence[str] = (),
+    limits: ReadLimits = LIBRARY_LIMITS,
 ) -> ForgetSet:
     """Read a forget set that `remanence select` wrote.
 
@@ -58,11 +63,12 @@ def read_forget_set(
         examples: the training data; when given, a set that was selected from other data is refused, and so are
             unknown ids.
         also: digests of further versions of the data (poisoned, or without some examples) that are accepted.
+        limits: a larger file is refused.
     """
     path = Path(path)
-    document = _read_document(path)
+    document = _read_document(path, limits)
     forget_set = ForgetSet(
-        str(document.get("name")), _listed_ids(document, path), str(document.get("provenance"))
+        str(document.get("name")), _listed_ids(document, path, limits), str(document.get("provenance"))
     )
     if examples is not None:
         if document.get("data") not in (None, examples.digest(), *also):
@@ -71,12 +77,14 @@ def read_forget_set(
     return forget_set
 
 
-def read_forget_set_for(path: str | Path, run: Run) -> ForgetSet:
+def read_forget_set_for(path: str | Path, run: Run, *, limits: ReadLimits = LIBRARY_LIMITS) -> ForgetSet:
     """Read a forget set that was selected from the data set of a run, or from the part that it was trained on."""
-    return read_forget_set(path, run.clean[0], also=[run.training_digest()])
+    return read_forget_set(path, run.clean[0], also=[run.training_digest()], limits=limits)
 
 
-def ids_from_file(path: Path, known: Ids, *, column: str = "id") -> ForgetSet:
+def ids_from_file(
+    path: Path, known: Ids, *, column: str = "id", limits: ReadLimits = LIBRARY_LIMITS
+) -> ForgetSet:
     """The ids in a file; every one must be known.
 
     A `.csv` or `.parquet` file has them in `column`. A `.json` file is a list, or an object with a list `ids`. Any
@@ -86,12 +94,12 @@ def ids_from_file(path: Path, known: Ids, *, column: str = "id") -> ForgetSet:
         raise DataError(f"{path} is not a file.")
     suffix = path.suffix.lower()
     if suffix in (".csv", ".parquet"):
-        table = read_columns(path)
+        table = read_columns(path, only=column, limits=limits)
         entries = [(table.at(row), text) for row, text in enumerate(table.names(column))]
     elif suffix == ".json":
-        entries = [(f"{path}, item {i}", str(example)) for i, example in enumerate(_json_ids(path))]
+        entries = [(f"{path}, item {i}", str(example)) for i, example in enumerate(_json_ids(path, limits))]
     else:
-        numbered = enumerate(read_text(path).splitlines(), start=1)
+        numbered = enumerate(read_text(path, limits).splitlines(), start=1)
         stripped = ((f"{path}, line {i}", line.strip()) for i, line in numbered)
         entries = [(place, text) for place, text in stripped if text and not text.startswith("#")]
     if not entries:
@@ -129,8 +137,8 @@ def _like(texts: Sequence[str], known: Ids) -> Ids:
     return np.array(texts, dtype=np.str_) if known.dtype.kind == "U" else as_id_array(texts)
 
 
-def _json_ids(path: Path) -> list[Any]:
-    content = read_json(path)
+def _json_ids(path: Path, limits: ReadLimits) -> list[Any]:
+    content = read_json(path, limits)
     ids = content.get("ids") if isinstance(content, dict) else content
     if not isinstance(ids, list):
         raise DataError(f"{path} must be a list of ids, or an object with a list named ids.")
@@ -152,11 +160,12 @@ def _document(forget_set: ForgetSet, data: str | None) -> dict[str, Any]:
     }
 
 
-def _listed_ids(document: dict[str, Any], path: Path) -> Ids:
+def _listed_ids(document: dict[str, Any], path: Path, limits: ReadLimits) -> Ids:
     ids = document.get("ids")
     kinds = {type(example) for example in ids} if isinstance(ids, list) else set()
     try:
-        if kinds == {str}:
+        if isinstance(ids, list) and kinds == {str}:
+            limits.check_texts(path, ids)
             return np.array(ids, dtype=np.str_)
         if kinds == {int}:
             return np.array(ids, dtype=np.int64)
@@ -165,10 +174,10 @@ def _listed_ids(document: dict[str, Any], path: Path) -> Ids:
     raise DataError(f"{path} must list ids, all whole numbers or all text; it does not.")
 
 
-def _read_document(path: Path) -> dict[str, Any]:
+def _read_document(path: Path, limits: ReadLimits) -> dict[str, Any]:
     if not path.is_file():
         raise DataError(f"{path} is not a file; forget sets are made by `remanence select`.")
-    document = read_json(path)
+    document = read_json(path, limits)
     if not isinstance(document, dict) or document.get("remanence") != _KIND:
         raise DataError(
             f"{path} is not a forget set; make one from it with `remanence select`, by the rule `ids`."

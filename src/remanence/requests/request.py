@@ -9,6 +9,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from remanence.data.columns import read_json
+from remanence.data.read_limits import LIBRARY_LIMITS, ReadLimits
 from remanence.errors import DataError, InputError
 from remanence.forgetting import ids_from_file, read_forget_set_for
 from remanence.requests.signing import file_sha256
@@ -63,7 +64,7 @@ class ForgetOptions:
             raise InputError(f"`budget` must be at least 1 step; got {self.budget}.")
 
 
-def read_request(path: Path, run: Run, *, column: str = "id") -> Request:
+def read_request(path: Path, run: Run, *, column: str = "id", limits: ReadLimits = LIBRARY_LIMITS) -> Request:
     """Read a request from a file. Every id must belong to an example that the run was trained on and still holds.
 
     Args:
@@ -71,11 +72,12 @@ def read_request(path: Path, run: Run, *, column: str = "id") -> Request:
             or text with one id per line.
         run: the run to remove them from.
         column: name of the column with the ids.
+        limits: a larger file or table is refused.
     """
     if _is_forget_set(path):
-        forget_set = read_forget_set_for(path, run)
+        forget_set = read_forget_set_for(path, run, limits=limits)
     else:
-        forget_set = ids_from_file(path, run.clean[0].ids, column=column)
+        forget_set = ids_from_file(path, run.clean[0].ids, column=column, limits=limits)
     _refuse_removed(forget_set, run, str(path))
     return Request(forget_set, file_sha256(path))
 

@@ -67,16 +67,24 @@ def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
         raise RunFolderError(f"{path} is damaged: it is not valid TOML ({_first_line(error)}).") from None
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an `.npz` archive; nothing is unpickled."""
+def read_arrays(path: Path, *, largest: int = 8 << 30) -> dict[str, NDArray[Any]]:
+    """The arrays of an `.npz` archive; nothing is unpickled.
+
+    Args:
+        path: the file.
+        largest: refuse an archive that decodes to more bytes.
+    """
     with path.open("rb") as file:
         try:
             with np.load(file, allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
+                size = sum(entry.file_size for entry in archive.zip.infolist())
+                if size <= largest:
+                    return {name: archive[name] for name in archive.files}
         except _ARCHIVE_ERRORS as error:
             raise DataError(
                 f"{path} is damaged or not an .npz file of plain arrays ({type(error).__name__})."
             ) from None
+    raise DataError(f"{path} must have at most {largest:,} bytes once decoded; it has {size:,}.")
 
 
 def _refuse_constant(name: str) -> float:

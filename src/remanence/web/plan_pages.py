@@ -14,11 +14,11 @@ from remanence.display.plots import draw_forecast
 from remanence.errors import RemanenceError, RunFolderError
 from remanence.requests import read_calibration
 from remanence.training import Run
-from remanence.web.jobs import Jobs, jobs_of
-from remanence.web.pages import message, page, picture
+from remanence.web.page_rendering import message, page
 from remanence.web.plans import Asked, Plans
+from remanence.web.request_processes import Jobs, jobs_of
+from remanence.web.run_catalog import Shelf, Shelved
 from remanence.web.run_pages import first_features
-from remanence.web.shelf import Shelf, Shelved
 from remanence.web.uploads import LIMIT, TooLargeError, printable, read_form
 
 _SHOWN = 16
@@ -74,7 +74,7 @@ def _ask_page(
     """The form, with what was sent where something was wrong with it."""
     sent = sent or {}
     return page(
-        "ask.html",
+        "plan_form.html",
         code,
         number=number,
         path=shelved.run.folder.path,
@@ -113,7 +113,9 @@ def _plan_page(number: int, shelved: Shelved, asked: Asked) -> HTMLResponse:
         path=shelved.run.folder.path,
         asked=asked,
         plan=plan.document(ids=False),
-        curve=picture(lambda axes: draw_forecast(axes, *ends, anew, forecast.coverage)),
+        curve=shelved.figures.address(
+            f"forecast {asked.key}", lambda axes: draw_forecast(axes, *ends, anew, forecast.coverage)
+        ),
         hardest=[_member(shelved, each) for each in plan.members[:_SHOWN] if each.id in shelved.places],
         pictures=shelved.shows_pictures,
         version=shelved.version,

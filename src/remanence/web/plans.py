@@ -10,6 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
+from remanence.data.read_limits import UPLOAD_LIMITS
 from remanence.errors import InputError, RemanenceError, RunFolderError
 from remanence.requests import Plan, Request, make_plan, read_request
 from remanence.requests.request import model_hash
@@ -19,6 +20,7 @@ from remanence.web.uploads import Form, printable
 KEPT = 16
 PASTED = "pasted.txt"
 LONGEST_COLUMN = 100
+_LONGEST_MESSAGE = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +57,9 @@ class Plans:
             path = Path(folder) / file_name
             path.write_bytes(content)
             try:
-                request = read_request(path, run, column=column)
+                request = read_request(path, run, column=column, limits=UPLOAD_LIMITS)
             except RemanenceError as error:
-                raise InputError(str(error).replace(str(path), file_name)) from None
+                raise InputError(_cut(str(error).replace(str(path), file_name))) from None
         asked = Asked(request_key(run, request), file_name, content, column, make_plan(run, request))
         with self._lock:
             self._kept[number, asked.key] = asked
@@ -86,6 +88,11 @@ def request_key(run: Run, request: Request) -> str:
     """The same for the same ids of the same model."""
     text = "\n".join([model_hash(run), *sorted(map(str, request.ids.tolist()))])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _cut(text: str) -> str:
+    """A message may quote what was uploaded, however long that is."""
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]} …"
 
 
 def _file(run: Run, form: Form) -> tuple[str, bytes]:

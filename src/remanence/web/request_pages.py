@@ -14,9 +14,9 @@ from remanence.errors import InputError, RemanenceError, RunFolderError
 from remanence.requests import read_evidence, verify_evidence
 from remanence.requests.evidence import FILE, PAGE
 from remanence.requests.signing import fingerprint
-from remanence.web.jobs import Job, Jobs, jobs_of
-from remanence.web.pages import message, page
-from remanence.web.shelf import Shelf, Shelved
+from remanence.web.page_rendering import message, page
+from remanence.web.request_processes import Job, Jobs, jobs_of
+from remanence.web.run_catalog import Shelf, Shelved
 
 _DOCUMENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; sandbox"
 """The evidence is a document with its style inside; it may do nothing but be read and printed."""

@@ -12,10 +12,10 @@ from fastapi.responses import HTMLResponse, JSONResponse
 
 from remanence.display.plots import draw_measurements, draw_norms, draw_scores
 from remanence.errors import RunFolderError
-from remanence.web.gallery import Range, Wish, read_wish, show
-from remanence.web.pages import page, picture, png
-from remanence.web.scatter import MOST, points
-from remanence.web.shelf import Shelf, Shelved
+from remanence.web.example_filter import Range, Wish, read_wish, show
+from remanence.web.page_rendering import page
+from remanence.web.run_catalog import Shelf, Shelved
+from remanence.web.scatter_points import MOST, points
 
 _ROWS = 20
 _FEATURES = 4
@@ -79,7 +79,9 @@ def _run_page(number: int, shelved: Shelved) -> HTMLResponse:
         config=(run.folder.path / "config.toml").read_text(encoding="utf-8"),
         rows=rows[-_ROWS:],
         measured=len(rows),
-        curves=picture(lambda axes: draw_measurements(axes, curves)) if curves else "",
+        curves=shelved.figures.address("measurements", lambda axes: draw_measurements(axes, curves))
+        if curves
+        else "",
         version=run.folder.version,
         digest=run.folder.digest(),
         recorded=recorded,
@@ -184,12 +186,12 @@ def _example_page(number: int, shelved: Shelved, place: int) -> HTMLResponse:
 def _norms(shelved: Shelved, place: int | None = None) -> str:
     trace = shelved.trace
     named = {} if place is None else {str(trace.ids[place]): trace.norms[:, place]}
-    return picture(lambda axes: draw_norms(axes, trace.steps, trace.norms, named))
+    return shelved.figures.address(
+        f"norms {place}", lambda axes: draw_norms(axes, trace.steps, trace.norms, named)
+    )
 
 
 def _spread(shelved: Shelved, score: str) -> bytes:
     """Drawn once a score, and by itself: it takes longer than all the rest of a page."""
-    if score not in shelved.spreads:
-        values = shelved.scores[score].values
-        shelved.spreads[score] = png(lambda axes: draw_scores(axes, score, values))
-    return shelved.spreads[score]
+    values = shelved.scores[score].values
+    return shelved.figures.png(f"scores {score}", lambda axes: draw_scores(axes, score, values))

@@ -24,7 +24,7 @@ def add_static_files(app: FastAPI) -> None:
     """Serve them."""
 
     @app.get("/static/{name}")
-    def static(name: str) -> Response:
+    async def static(name: str) -> Response:
         if name not in _KINDS:
             raise HTTPException(404)
         return Response(

@@ -8,7 +8,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import HTMLResponse
 
 from remanence.errors import RunFolderError
-from remanence.web.pages import page
+from remanence.web.page_rendering import page
 from remanence.web.studies import Studies
 
 

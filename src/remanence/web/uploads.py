@@ -12,9 +12,10 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
+from remanence.data.read_limits import UPLOAD_LIMITS
 from remanence.errors import InputError
 
-LIMIT = 4 << 20
+LIMIT = UPLOAD_LIMITS.file_bytes
 """Bytes of a form: a hundred thousand long ids."""
 SUFFIXES = (".csv", ".json", ".parquet", ".txt")
 

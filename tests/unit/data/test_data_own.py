@@ -226,6 +226,7 @@ def test_parquet_is_the_same_table(tmp_path: Path) -> None:
 def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "remanence.data.parquet", raising=False)
     with pytest.raises(rm.errors.DataError, match=r"remanence\[parquet\]"):
         rm.load_dataset(tmp_path / "t.parquet")
 

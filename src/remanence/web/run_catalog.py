@@ -20,8 +20,9 @@ from remanence.scores import score_table
 from remanence.storage import SEAL
 from remanence.training import Run, open_run
 from remanence.types import Scores, Trace
-from remanence.web.gallery import percentiles
-from remanence.web.jobs import jobs_of
+from remanence.web.example_filter import percentiles
+from remanence.web.page_rendering import Figures
+from remanence.web.request_processes import jobs_of
 from remanence.web.thumbnails import is_picture, thumbnail_png
 
 KEPT = 4
@@ -34,12 +35,12 @@ class Shelved:
 
     Args:
         run: which.
-        spreads: pictures of its scores that were drawn already, by score.
+        figures: drawn figures.
         ranked: percentiles that were computed already, by score.
     """
 
     run: Run
-    spreads: dict[str, bytes] = field(default_factory=dict)
+    figures: Figures = field(default_factory=Figures)
     ranked: dict[str, NDArray[np.float64]] = field(default_factory=dict)
 
     @cached_property

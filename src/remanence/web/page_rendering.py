@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -25,13 +26,16 @@ def lasting(minutes: float) -> str:
 
 _PAGES = templates_of("remanence.web")
 _PAGES.filters["lasting"] = lasting
+_KEPT_FIGURES = 200
+"""Of one run: a few megabytes."""
 _DRAWING = threading.Lock()
 """Matplotlib's settings are the process's; one figure is drawn at a time."""
 
 
 def page(template: str, code: int = 200, /, **values: Any) -> HTMLResponse:
     """A filled template."""
-    return HTMLResponse(_PAGES.get_template(template).render(**values), code)
+    text = _PAGES.get_template(template).render(**values)
+    return HTMLResponse(text.encode("utf-8", "replace"), code)  # a file may hold what is no Unicode character
 
 
 def message(code: int, title: str, text: str, *, link: tuple[str, str] | None = None) -> HTMLResponse:
@@ -39,12 +43,22 @@ def message(code: int, title: str, text: str, *, link: tuple[str, str] | None = 
     return page("message.html", code, title=title, text=text, link=link)
 
 
-def png(draw: Callable[[Axes], None]) -> bytes:
-    """A drawing."""
-    with _DRAWING:
-        return drawn_png(draw)
+class Figures:
+    """Drawn figures as PNG, kept by name: drawing takes a hundred times as long as the rest of a page."""
 
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
 
-def picture(draw: Callable[[Axes], None]) -> str:
-    """A drawing as a data: address."""
-    return picture_uri(png(draw))
+    def png(self, name: str, draw: Callable[[Axes], None]) -> bytes:
+        """The figure of this name, drawn when it is not kept."""
+        with _DRAWING:
+            if name not in self._kept:
+                self._kept[name] = drawn_png(draw)
+            self._kept.move_to_end(name)
+            while len(self._kept) > _KEPT_FIGURES:
+                self._kept.popitem(last=False)
+            return self._kept[name]
+
+    def address(self, name: str, draw: Callable[[Axes], None]) -> str:
+        """The same as a data: address."""
+        return picture_uri(self.png(name, draw))

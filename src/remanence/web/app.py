@@ -11,15 +11,16 @@ from fastapi.responses import HTMLResponse
 from starlette.exceptions import HTTPException
 
 from remanence.errors import RemanenceError, RunFolderError
-from remanence.web.certificates import add_certificate_pages
-from remanence.web.guard import Guard
-from remanence.web.jobs import Jobs
-from remanence.web.pages import message
+from remanence.web.access_control import AccessControl
+from remanence.web.certificate_pages import add_certificate_pages
+from remanence.web.fair_queue import FairTurns
+from remanence.web.page_rendering import message
 from remanence.web.plan_pages import add_plan_pages
 from remanence.web.plans import Plans
 from remanence.web.request_pages import add_request_pages
+from remanence.web.request_processes import Jobs
+from remanence.web.run_catalog import Shelf
 from remanence.web.run_pages import add_run_pages
-from remanence.web.shelf import Shelf
 from remanence.web.static_files import add_static_files
 from remanence.web.study_pages import add_study_pages
 from remanence.web.uploads import TooLargeError
@@ -45,7 +46,8 @@ def make_app(
         certificates: files that `remanence certify --json` printed.
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.middleware("http")(Guard(token))
+    app.add_middleware(FairTurns)
+    app.add_middleware(AccessControl, token=token)  # the last one is the outermost
     app.add_exception_handler(RemanenceError, _refused)
     app.add_exception_handler(HTTPException, _nothing_here)
     app.add_exception_handler(RequestValidationError, _nothing_here)

@@ -13,8 +13,8 @@ from fastapi.responses import HTMLResponse
 
 from remanence.errors import DataError, RemanenceError
 from remanence.requests.request_ledger import read_ledger
-from remanence.web.pages import page
-from remanence.web.shelf import Shelf, Shelved
+from remanence.web.page_rendering import page
+from remanence.web.run_catalog import Shelf, Shelved
 
 _NEEDED = ("status", "k_instance", "epsilon", "delta", "reasons", "data", "n", "consistent")
 SCORE = "privacy_loss"

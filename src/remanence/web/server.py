@@ -6,6 +6,7 @@ import errno
 import os
 import secrets
 import socket
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from remanence.storage import open_folder
 
 LOOPBACK = "127.0.0.1"
 _TRIES = 50
+_SWITCH_SECONDS = 0.0005
 
 
 def serve(
@@ -48,8 +50,8 @@ def serve(
     try:
         import uvicorn
 
-        from remanence.web.certificates import read_certificate
-        from remanence.web.site import make_app
+        from remanence.web.app import make_app
+        from remanence.web.certificate_pages import read_certificate
     except ImportError as error:
         raise InputError(
             f"The dashboard needs {error.name}, which is not installed: pip install 'remanence[web]'."
@@ -64,6 +66,8 @@ def serve(
         say(f"http://{LOOPBACK}:{found}/?token={token}")
         made = make_app(runs, token, store=store, data_dir=data_dir, key=key, certificates=certificates)
         threading.Thread(target=made.state.shelf.warm, daemon=True).start()
+        # threads that make pages give way to the one that sends answers
+        sys.setswitchinterval(_SWITCH_SECONDS)
         config = uvicorn.Config(made, log_level="warning", access_log=False)
         uvicorn.Server(config).run(sockets=[listening])
 
