@@ -164,7 +164,7 @@ def test_an_npz_that_decodes_to_too_much(tmp_path: Path, monkeypatch: pytest.Mon
     np.savez_compressed(tmp_path / "x.npz", x_train=np.zeros((1000, 1000)))
     monkeypatch.setattr(npz, "LIBRARY_LIMITS", UPLOAD_LIMITS.__class__(1, 1 << 20, 1, 1, 1))
     with pytest.raises(DataError, match="bytes once decoded"):
-        npz._arrays(tmp_path / "x.npz")
+        npz.read_npz(tmp_path / "x.npz")
 
 
 def test_images_that_fit_are_read(tmp_path: Path) -> None:
