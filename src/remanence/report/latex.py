@@ -46,6 +46,8 @@ def _escaped(text: str) -> str:
     """A run of raised digits is one exponent; all else goes sign by sign."""
     parts = re.split(f"([{_RAISED}]+)", text)
     return "".join(
-        f"$^{{{part.translate(_LOWERED)}}}$" if i % 2 else "".join(_SPECIAL.get(each, each) for each in part)
+        f"$^{{{part.translate(_LOWERED)}}}$"
+        if i % 2
+        else "".join(_SPECIAL.get(letter, letter) for letter in part)
         for i, part in enumerate(parts)
     )

@@ -81,8 +81,8 @@ def result_page(
         *([study.note] if study.note else []),
         *(f"![{study.title}]({folder}/{name}.png)" for name in figures),
         *(
-            f"## {title}\n\n{_table(each['header'], each['rows'])}"
-            for title, each in document["tables"].items()
+            f"## {title}\n\n{_table(table['header'], table['rows'])}"
+            for title, table in document["tables"].items()
         ),
         _origin(study, origin, folder, figures),
     ]
@@ -93,7 +93,7 @@ def overview_row(
     name: str, study: Described, seeds: int, verdicts: Sequence[Mapping[str, str]]
 ) -> tuple[str, ...]:
     """A study's line in the overview: which claims agree, which do not, which cannot be told."""
-    counts = (str(sum(each["agreement"] == word for each in verdicts)) for word in _MARKS)
+    counts = (str(sum(verdict["agreement"] == word for verdict in verdicts)) for word in _MARKS)
     return f"[{study.title}]({name}.md)", f"`{study.preset}`, {_seeds(seeds)}", *counts
 
 
@@ -124,20 +124,20 @@ def overview_page(rows: Mapping[str, Sequence[str]], before: str = "") -> str:
 
 def row_name(line: str) -> str | None:
     """Of which study a line of an overview tells."""
-    found = re.match(r"\| \[.*?\]\(([^()]+)\.md\) \|", line)
-    return found[1] if found else None
+    match = re.match(r"\| \[.*?\]\(([^()]+)\.md\) \|", line)
+    return match[1] if match else None
 
 
 def _verdicts(verdicts: Sequence[Mapping[str, str]]) -> str:
-    rows = [(each["claim"], each["saw"], _MARKS[each["agreement"]]) for each in verdicts]
-    rules = list(dict.fromkeys(each["rule"] for each in verdicts if each["rule"]))
+    rows = [(verdict["claim"], verdict["saw"], _MARKS[verdict["agreement"]]) for verdict in verdicts]
+    rules = list(dict.fromkeys(verdict["rule"] for verdict in verdicts if verdict["rule"]))
     table = _table(("claim", "what we saw", "verdict"), rows)
-    told = "\n".join(f"- {rule}" for rule in rules)
-    return f"{table}\n\nA verdict is computed from the numbers. The rule:\n\n{told}"
+    listed = "\n".join(f"- {rule}" for rule in rules)
+    return f"{table}\n\nA verdict is computed from the numbers. The rule:\n\n{listed}"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(_line(each) for each in (header, ["---"] * len(header), *rows))
+    return "\n".join(_line(row) for row in (header, ["---"] * len(header), *rows))
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -102,12 +102,12 @@ def bars_figure(
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for panel, (title, bars) in zip(axes, panels.items(), strict=True):
             width = 0.8 / len(bars)
-            for i, (name, each) in enumerate(bars.items()):
+            for i, (name, by_group) in enumerate(bars.items()):
                 colour = SERIES[i % len(SERIES)]
                 places = np.arange(len(groups)) + (i - (len(bars) - 1) / 2) * width
-                means = [np.mean([value for value, _ in seeds]) for seeds in each]
+                means = [np.mean([value for value, _ in seeds]) for seeds in by_group]
                 panel.bar(places, means, width * 0.9, color=colour, alpha=0.4, label=name.replace("_", " "))
-                for place, seeds in zip(places, each, strict=True):
+                for place, seeds in zip(places, by_group, strict=True):
                     for value, reached in seeds:
                         face = colour if reached else "white"
                         panel.plot(place, value, "o", mfc=face, mec=colour, ms=4, zorder=4)
@@ -151,13 +151,13 @@ def lines_figure(lines: Mapping[str, Mapping[str, Sequence[float]]], quantity: s
         axes = figure.subplots()
         for i, (name, places) in enumerate(lines.items()):
             colour, marker = SERIES[(2 * i) % len(SERIES)], _MARKERS[i]
-            means = [float(np.mean(each)) if each else np.nan for each in places.values()]
+            means = [float(np.mean(values)) if values else np.nan for values in places.values()]
             axes.plot(range(len(places)), means, marker + "-", color=colour, label=name)
-            for x, each in enumerate(places.values()):
-                axes.plot([x] * len(each), each, marker, color=colour, ms=4, alpha=0.4)
+            for x, values in enumerate(places.values()):
+                axes.plot([x] * len(values), values, marker, color=colour, ms=4, alpha=0.4)
             axes.set_xticks(range(len(places)), list(places), fontsize=9)
         lowest = min(
-            (value for places in lines.values() for each in places.values() for value in each), default=1
+            (value for places in lines.values() for values in places.values() for value in values), default=1
         )
         axes.set_ylim(min(0.9, lowest - 0.05), 1.02)
         axes.set_ylabel(quantity)
@@ -171,8 +171,8 @@ def group_figure(losses: Sequence[float], forms: Mapping[str, Sequence[Sequence[
     with look():
         figure = new_figure(6.8, 4.0)
         axes = figure.subplots()
-        for i, (name, each) in enumerate(forms.items()):
-            known = [(loss, values) for loss, values in zip(losses, each, strict=True) if len(values)]
+        for i, (name, estimates) in enumerate(forms.items()):
+            known = [(loss, values) for loss, values in zip(losses, estimates, strict=True) if len(values)]
             if not known:
                 continue
             places = [loss for loss, _ in known]
@@ -198,12 +198,12 @@ def barriers_figure(
         figure = new_figure(3.7 * len(subsets) + 0.8, 3.9)
         axes = figure.subplots(1, len(subsets), squeeze=False)[0]
         for panel, (subset, kinds) in zip(axes, subsets.items(), strict=True):
-            for i, (kind, each) in enumerate(kinds.items()):
-                if not any(each):  # a single oracle has none to be compared with
+            for i, (kind, by_set) in enumerate(kinds.items()):
+                if not any(by_set):  # a single oracle has none to be compared with
                     continue
                 colour, marker = SERIES[(4 - 2 * i) % len(SERIES)], _MARKERS[i]
-                means = [float(np.mean(values)) for values in each]
-                spreads = [standard_deviation(values) for values in each]
+                means = [float(np.mean(values)) for values in by_set]
+                spreads = [standard_deviation(values) for values in by_set]
                 panel.errorbar(
                     losses, means, spreads, color=colour, marker=marker, capsize=3, lw=1.4, label=names[kind]
                 )
@@ -217,7 +217,7 @@ def barriers_figure(
 def pictures_figure(rows: Mapping[str, Sequence[tuple[NDArray[np.floating[Any]], str]]]) -> Figure:
     """One row per name: pictures [height, width, channels] with their labels."""
     with look():
-        columns = max(len(each) for each in rows.values())
+        columns = max(len(pictures) for pictures in rows.values())
         figure = new_figure(0.85 * columns, 1.25 * len(rows))
         axes = figure.subplots(len(rows), columns, squeeze=False)
         for line, (name, pictures) in zip(axes, rows.items(), strict=True):

@@ -104,9 +104,9 @@ class Folder:
         for key, shape in expected.items():
             array = arrays.get(key)
             if array is None or f"{array.dtype.kind.replace('u', 'i')}{array.ndim}" != shape:
-                found = "nothing" if array is None else f"{array.dtype} of {array.ndim} dimensions"
+                actual = "nothing" if array is None else f"{array.dtype} of {array.ndim} dimensions"
                 raise RunFolderError(
-                    f"{path} is damaged: expected {key!r} as {_KINDS[shape[0]]} of {shape[1]} dimensions; got {found}."
+                    f"{path} is damaged: expected {key!r} as {_KINDS[shape[0]]} of {shape[1]} dimensions; got {actual}."
                 )
         return arrays
 

@@ -85,8 +85,8 @@ def load_study(
         table = merged(table, layer.get("presets", {}).get(preset, {}))
     for override in overrides:
         table = merged(table, _override(override))
-    ours = path.resolve().parent == CATALOG.resolve()
-    file = f"studies/{path.name}" if ours else str(path)
+    shipped_here = path.resolve().parent == CATALOG.resolve()
+    file = f"studies/{path.name}" if shipped_here else str(path)
     study = study_from(table | {"name": path.stem, "file": file, "preset": preset})
     return replace(study, data=replace(study.data, data_dir=data_dir)) if data_dir else study
 

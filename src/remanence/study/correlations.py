@@ -30,11 +30,11 @@ def correlates(correlation: float | None, strong: float) -> Agreement:
 
 def mean_of(correlations: Correlations) -> float | None:
     """Over seeds; none where that of some seed is undefined."""
-    known = [each for each in correlations if each is not None]
+    known = [value for value in correlations if value is not None]
     return float(np.mean(known)) if known and len(known) == len(correlations) else None
 
 
 def shown(*correlations: float | None) -> str:
     """The mean and its spread over seeds."""
-    known = [each for each in correlations if each is not None]
+    known = [value for value in correlations if value is not None]
     return spread(known) if known and len(known) == len(correlations) else "undefined"

@@ -50,7 +50,7 @@ def make(parts: Parts, settings: FigureSettings) -> Result:
         for row in folder.rows("barriers")
     ]
     subsets = settings.subsets
-    found = {
+    barriers = {
         subset: {
             kind: [
                 [
@@ -64,22 +64,22 @@ def make(parts: Parts, settings: FigureSettings) -> Result:
         }
         for subset in subsets
     }
-    verdicts = [verdict for subset in subsets for verdict in _verdicts(subset, found[subset], losses)]
+    verdicts = [verdict for subset in subsets for verdict in _verdicts(subset, barriers[subset], losses)]
     return Result(
-        numbers={"mean_privacy_loss": losses, "barriers": found},
-        figures={"barriers": barriers_figure(losses, found)},
+        numbers={"mean_privacy_loss": losses, "barriers": barriers},
+        figures={"barriers": barriers_figure(losses, barriers)},
         verdicts=verdicts,
-        tables={f"Barriers on {subset}": _table(names, losses, found[subset]) for subset in subsets},
+        tables={f"Barriers on {subset}": _table(names, losses, barriers[subset]) for subset in subsets},
         measurements=rows,
     )
 
 
 def _verdicts(
-    subset: str, found: Mapping[str, Sequence[Sequence[float]]], losses: Sequence[float]
+    subset: str, barriers: Mapping[str, Sequence[Sequence[float]]], losses: Sequence[float]
 ) -> list[Verdict]:
-    before, after, base = ([value for each in found[kind] for value in each] for kind in KINDS)
-    grows = spearman(losses, [float(np.mean(each)) for each in found["before"]])
-    falls = (np.asarray(found["before"]) - np.asarray(found["after"])).mean(axis=0).tolist()
+    before, after, base = ([value for values in barriers[kind] for value in values] for kind in KINDS)
+    grows = spearman(losses, [float(np.mean(values)) for values in barriers["before"]])
+    falls = (np.asarray(barriers["before"]) - np.asarray(barriers["after"])).mean(axis=0).tolist()
     return [
         Verdict(
             f"After unlearning the barrier to an oracle is what it is between oracles ({subset}).",
@@ -120,9 +120,10 @@ def _lowers(falls: Sequence[float]) -> Agreement:
 
 
 def _table(
-    names: Sequence[str], losses: Sequence[float], found: Mapping[str, Sequence[Sequence[float]]]
+    names: Sequence[str], losses: Sequence[float], barriers: Mapping[str, Sequence[Sequence[float]]]
 ) -> Table:
     rows = tuple(
-        (name, human(losses[i]), *(spread(found[kind][i]) for kind in KINDS)) for i, name in enumerate(names)
+        (name, human(losses[i]), *(spread(barriers[kind][i]) for kind in KINDS))
+        for i, name in enumerate(names)
     )
     return Table(("forget set", "mean privacy loss", "before", "after", "between oracles"), rows)

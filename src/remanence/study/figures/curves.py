@@ -32,7 +32,10 @@ def make(parts: Parts, settings: FigureSettings) -> Result:
     """One panel a metric."""
     metrics = settings.metrics
     sets = parts.values("unlearned", "set")
-    panels = {_TITLES.get(name, name): [_curve(parts, name, each) for each in sets] for name in metrics}
+    panels = {
+        _TITLES.get(name, name): [_curve(parts, name, name_of_set) for name_of_set in sets]
+        for name in metrics
+    }
     times = list(timed(parts, [name for name in metrics if name in _FORGETTING], settings))
     verdicts = [
         rising([run for run in times if run.metric == name], f"By {name.upper()}, harder sets take longer.")
@@ -47,7 +50,7 @@ def make(parts: Parts, settings: FigureSettings) -> Result:
     ]
     return Result(
         numbers={
-            title: [{"set": each.name, "oracle": each.oracle} for each in curves]
+            title: [{"set": line.name, "oracle": line.oracle} for line in curves]
             for title, curves in panels.items()
         },
         figures={"curves": curves_figure(panels)},
@@ -58,12 +61,12 @@ def make(parts: Parts, settings: FigureSettings) -> Result:
 
 def _curve(parts: Parts, metric: str, name: str) -> Curve:
     folders = [folder for _, folder in parts.all("unlearned", set=name)]
-    whole = [each for each in folders if each.document("unlearning")["diverged"] is None]
+    whole = [folder for folder in folders if folder.document("unlearning")["diverged"] is None]
     return Curve(
         name,
         epochs_of(whole[0], metric) if whole else [],
-        [read_curve(each, metric)[1] for each in whole],
-        float(np.mean([read_curve(each, metric)[1][-1] for _, each in parts.all("oracle", set=name)])),
+        [read_curve(folder, metric)[1] for folder in whole],
+        float(np.mean([read_curve(folder, metric)[1][-1] for _, folder in parts.all("oracle", set=name)])),
     )
 
 
@@ -71,8 +74,8 @@ def _similar(parts: Parts, metric: str, sets: Sequence[str], tolerance: float) -
     def last(folder: Folder) -> float:
         return read_curve(folder, metric)[1][-1]
 
-    ends = {name: [last(each) for _, each in parts.all("unlearned", set=name)] for name in sets}
-    means = [float(np.mean(each)) for each in ends.values()]
+    ends = {name: [last(folder) for _, folder in parts.all("unlearned", set=name)] for name in sets}
+    means = [float(np.mean(values)) for values in ends.values()]
     gap = max(means) - min(means)
     agreement: Agreement = "agrees" if gap <= tolerance else "disagrees"
     return Verdict(

@@ -23,7 +23,7 @@ _FORMS = {
 def wanted(graph: Graph) -> Wanted:
     """One set of estimates for all bands, and each band's mean loss."""
     choices = graph.bands(graph.study.forget.sizes[0])
-    sets: Wanted = [({"role": "forget", "set": each.way}, graph.forget(each)) for each in choices]
+    sets: Wanted = [({"role": "forget", "set": choice.way}, graph.forget(choice)) for choice in choices]
     return [*sets, ({"role": "group"}, graph.group(choices))]
 
 
@@ -34,7 +34,7 @@ def make(parts: Parts, settings: FigureSettings) -> Result:
     group = parts.one("group")
     rows, asked = group.rows("losses"), group.config()["params"]
     sigma = asked["sigmas"][0]
-    found = {
+    estimates_by_set = {
         form: [
             [row["value"] for row in rows if (row["form"], row["set"], row["sigma"]) == (form, i, sigma)]
             for i in range(len(names))
@@ -43,30 +43,41 @@ def make(parts: Parts, settings: FigureSettings) -> Result:
     }
     # only finite estimates are stored: how many were infinite is what is missing
     estimates = {form: 1 if form == "upper" else asked["estimates"] for form in _FORMS}
-    infinite = {form: [estimates[form] - len(each) for each in sets] for form, sets in found.items()}
+    infinite = {
+        form: [estimates[form] - len(values) for values in sets] for form, sets in estimates_by_set.items()
+    }
     return Result(
-        numbers={"mean_privacy_loss": losses, "sigma": sigma, "group_loss": found, "infinite": infinite},
-        figures={"group": group_figure(losses, {_FORMS[form]: each for form, each in found.items()})},
+        numbers={
+            "mean_privacy_loss": losses,
+            "sigma": sigma,
+            "group_loss": estimates_by_set,
+            "infinite": infinite,
+        },
+        figures={
+            "group": group_figure(losses, {_FORMS[form]: values for form, values in estimates_by_set.items()})
+        },
         verdicts=[
-            _blind(found["independent"], infinite["independent"], losses),
-            _sees(found["coupled"], infinite["coupled"], losses),
+            _blind(estimates_by_set["independent"], infinite["independent"], losses),
+            _sees(estimates_by_set["coupled"], infinite["coupled"], losses),
         ],
-        tables={"Group loss": _table(names, losses, found, infinite)},
+        tables={"Group loss": _table(names, losses, estimates_by_set, infinite)},
         measurements=[{**row, "set": names[row["set"]]} for row in rows],
     )
 
 
-def _blind(found: Sequence[Sequence[float]], infinite: Sequence[int], losses: Sequence[float]) -> Verdict:
+def _blind(
+    estimates_by_set: Sequence[Sequence[float]], infinite: Sequence[int], losses: Sequence[float]
+) -> Verdict:
     claim = "The group bound of the paper does not tell forget sets of different difficulty apart."
     rule = (
         "disagrees when it follows the mean privacy loss (Spearman at least 0.9) by more than a factor of 2; undecided "
         "where one is infinite"
     )
     if any(infinite):
-        return Verdict(claim, _of_them(found, infinite), "undecided", rule)
-    means = [float(np.mean(each)) for each in found]
+        return Verdict(claim, _of_them(estimates_by_set, infinite), "undecided", rule)
+    means = [float(np.mean(values)) for values in estimates_by_set]
     ratio = max(means) / max(min(means), 1e-300)
-    within = float(np.mean([standard_deviation(each) for each in found]))
+    within = float(np.mean([standard_deviation(values) for values in estimates_by_set]))
     correlation = spearman(losses, means)
     follows = correlation is not None and correlation >= 0.9 and ratio > 2
     return Verdict(
@@ -78,12 +89,14 @@ def _blind(found: Sequence[Sequence[float]], infinite: Sequence[int], losses: Se
     )
 
 
-def _sees(found: Sequence[Sequence[float]], infinite: Sequence[int], losses: Sequence[float]) -> Verdict:
+def _sees(
+    estimates_by_set: Sequence[Sequence[float]], infinite: Sequence[int], losses: Sequence[float]
+) -> Verdict:
     claim = "Not in the paper: with coupled batches the group loss follows the difficulty of the set."
     rule = "agrees when Spearman is at least 0.9, disagrees when it is not positive; undecided where one is infinite"
     if any(infinite):
-        return Verdict(claim, _of_them(found, infinite), "undecided", rule)
-    means = [float(np.mean(each)) for each in found]
+        return Verdict(claim, _of_them(estimates_by_set, infinite), "undecided", rule)
+    means = [float(np.mean(values)) for values in estimates_by_set]
     correlation = spearman(losses, means)
     return Verdict(
         claim,
@@ -93,18 +106,18 @@ def _sees(found: Sequence[Sequence[float]], infinite: Sequence[int], losses: Seq
     )
 
 
-def _of_them(found: Sequence[Sequence[float]], infinite: Sequence[int]) -> str:
-    return f"{sum(infinite)} of {sum(map(len, found)) + sum(infinite)} estimates are infinite"
+def _of_them(estimates_by_set: Sequence[Sequence[float]], infinite: Sequence[int]) -> str:
+    return f"{sum(infinite)} of {sum(map(len, estimates_by_set)) + sum(infinite)} estimates are infinite"
 
 
 def _table(
     names: Sequence[str],
     losses: Sequence[float],
-    found: Mapping[str, Sequence[Sequence[float]]],
+    estimates_by_set: Mapping[str, Sequence[Sequence[float]]],
     infinite: Mapping[str, Sequence[int]],
 ) -> Table:
     rows = tuple(
-        (name, human(losses[i]), *(_cell(found[form][i], infinite[form][i]) for form in _FORMS))
+        (name, human(losses[i]), *(_cell(estimates_by_set[form][i], infinite[form][i]) for form in _FORMS))
         for i, name in enumerate(names)
     )
     return Table(("forget set", "mean privacy loss", *_FORMS.values()), rows)

@@ -25,10 +25,10 @@ def wanted(graph: Graph) -> Wanted:
     study = graph.study
     scores = (OURS, *study.score.proxies)
     return [
-        each
+        entry
         for size in study.forget.sizes
         for method in study.unlearn.methods
-        for each in wanted_times(
+        for entry in wanted_times(
             graph, [ForgetChoice("hardest", graph.size(size), score) for score in scores], method
         )
     ]
@@ -70,31 +70,36 @@ def _verdict(runs: Sequence[Timed], metric: str, size: int, scores: Sequence[str
     times = {
         score: {run.role["seed"]: run.duration for run in _of(runs, metric, size, score)} for score in scores
     }
-    ours = times[OURS]
+    own = times[OURS]
     others = [
-        [gap(ours[seed], each[seed]) for seed in each] for score, each in times.items() if score != OURS
+        [gap(own[seed], other[seed]) for seed in other] for score, other in times.items() if score != OURS
     ]
     agreement: Agreement = "undecided"
-    if others and all(_longer(each) for each in others):
+    if others and all(_longer(other) for other in others):
         agreement = "agrees"
-    elif any(_share(each, longer=False) > 0.5 for each in others):
+    elif any(_share(other, longer=False) > 0.5 for other in others):
         agreement = "disagrees"
     saw = "; ".join(
-        f"{score.replace('_', ' ')} {spread_of_times(list(each.values()))}" for score, each in times.items()
+        f"{score.replace('_', ' ')} {spread_of_times(list(other.values()))}" for score, other in times.items()
     )
     claim = f"The {size} hardest by privacy loss take longer to unlearn than by other scores, by {metric.upper()}."
     return Verdict(claim, f"epochs: {saw}", agreement, _RULE)
 
 
 def _longer(gaps: Sequence[Gap | None]) -> bool:
-    told = [each for each in gaps if each is not None]
-    return _share(gaps, longer=True) > 0.5 and longer_on_average(told) is True
+    known = [difference for difference in gaps if difference is not None]
+    return _share(gaps, longer=True) > 0.5 and longer_on_average(known) is True
 
 
 def _share(gaps: Sequence[Gap | None], *, longer: bool) -> float:
     """Of all seeds, those with which ours is known to be longer, or shorter."""
     return float(
-        np.mean([each is not None and (each.value > 0 if longer else each.value < 0) for each in gaps])
+        np.mean(
+            [
+                difference is not None and (difference.value > 0 if longer else difference.value < 0)
+                for difference in gaps
+            ]
+        )
     )
 
 
@@ -105,14 +110,14 @@ def _table(
     for metric in metrics:
         for size in sizes:
             for score in scores:
-                found = [run.duration for run in _of(runs, metric, size, score)]
+                durations = [run.duration for run in _of(runs, metric, size, score)]
                 rows.append(
                     (
                         metric.upper(),
                         str(size),
                         score.replace("_", " "),
-                        spread_of_times(found),
-                        f"{sum(each.reached for each in found)} of {len(found)}",
+                        spread_of_times(durations),
+                        f"{sum(duration.reached for duration in durations)} of {len(durations)}",
                     )
                 )
     return Table(("metric", "size", "score", "epochs", "seeds that got there"), tuple(rows))

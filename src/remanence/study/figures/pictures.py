@@ -22,7 +22,7 @@ wanted = proxies.wanted
 def make(parts: Parts, settings: FigureSettings) -> Result:
     """The lowest and the highest losses, averaged in rank over the runs."""
     tables = [folder.tensors("scores") for _, folder in parts.all("score")]
-    ranks = np.mean([np.argsort(np.argsort(each["privacy_loss"])) for each in tables], axis=0)
+    ranks = np.mean([np.argsort(np.argsort(table["privacy_loss"])) for table in tables], axis=0)
     order = np.argsort(ranks, kind="stable")
     train, _ = settings.data.load()
     rows = {"easy to forget": order[:_SHOWN], "hard to forget": order[::-1][:_SHOWN]}
@@ -34,13 +34,13 @@ def make(parts: Parts, settings: FigureSettings) -> Result:
             for i in range(len(chosen))
         ]
     return Result(
-        numbers={name: tables[0]["ids"][each].tolist() for name, each in rows.items()},
+        numbers={name: tables[0]["ids"][places].tolist() for name, places in rows.items()},
         figures={"pictures": pictures_figure(pictures)},
         verdicts=[_shared(tables)],
         measurements=[
-            {"row": name, "id": str(each), "mean_rank": float(ranks[place])}
+            {"row": name, "id": str(example), "mean_rank": float(ranks[place])}
             for name, chosen in rows.items()
-            for each, place in zip(tables[0]["ids"][chosen].tolist(), chosen, strict=True)
+            for example, place in zip(tables[0]["ids"][chosen].tolist(), chosen, strict=True)
         ],
     )
 
@@ -48,7 +48,7 @@ def make(parts: Parts, settings: FigureSettings) -> Result:
 def _shared(tables: list[dict[str, NDArray[Any]]]) -> Verdict:
     """The paper shows pictures only; what can be counted is whether other runs choose the same examples."""
     size = max(1, round(_SHARE * len(tables[0]["ids"])))
-    hard = [set(np.argsort(each["privacy_loss"], kind="stable")[-size:].tolist()) for each in tables]
+    hard = [set(np.argsort(table["privacy_loss"], kind="stable")[-size:].tolist()) for table in tables]
     overlaps = [len(a & b) / size for a, b in combinations(hard, 2)]
     mean = float(np.mean(overlaps)) if overlaps else 0.0
     agreement: Agreement = "undecided" if not overlaps else "agrees" if mean >= 0.5 else "disagrees"

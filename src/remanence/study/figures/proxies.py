@@ -23,57 +23,57 @@ def make(parts: Parts, settings: FigureSettings) -> Result:
     """Rank correlations over seeds; the picture is of the first."""
     tables = {role["seed"]: folder.tensors("scores") for role, folder in parts.all("score")}
     names = tuple(settings.proxies) or PROXIES
-    found = {
-        name: [spearman(each["privacy_loss"].tolist(), each[name].tolist()) for each in tables.values()]
+    correlations = {
+        name: [spearman(table["privacy_loss"].tolist(), table[name].tolist()) for table in tables.values()]
         for name in names
     }
     first = next(iter(tables.values()))
     drawn = proxies_figure(
         first["privacy_loss"],
         {name: first[name] for name in names},
-        {name: mean for name, each in found.items() if (mean := mean_of(each)) is not None},
+        {name: mean for name, values in correlations.items() if (mean := mean_of(values)) is not None},
     )
-    rows = tuple((name.replace("_", " "), shown(*each)) for name, each in found.items())
+    rows = tuple((name.replace("_", " "), shown(*values)) for name, values in correlations.items())
     return Result(
-        numbers={"spearman": found},
+        numbers={"spearman": correlations},
         figures={"proxies": drawn},
-        verdicts=[_all_correlate(found), _mean_is_best(found)],
+        verdicts=[_all_correlate(correlations), _mean_is_best(correlations)],
         tables={"Rank correlation with the privacy loss": Table(("proxy", "Spearman"), rows)},
         measurements=[
             {"metric": "spearman", "proxy": name, "seed": seed, "value": value}
-            for name, each in found.items()
-            for seed, value in zip(tables, each, strict=True)
+            for name, values in correlations.items()
+            for seed, value in zip(tables, values, strict=True)
         ],
     )
 
 
-def _all_correlate(found: Mapping[str, Correlations]) -> Verdict:
-    means = {name: mean for name, each in found.items() if (mean := mean_of(each)) is not None}
+def _all_correlate(correlations: Mapping[str, Correlations]) -> Verdict:
+    means = {name: mean for name, values in correlations.items() if (mean := mean_of(values)) is not None}
     weakest = min(means, key=means.__getitem__, default=None)
-    undefined = [name.replace("_", " ") for name in found if name not in means]
+    undefined = [name.replace("_", " ") for name in correlations if name not in means]
     return Verdict(
         "All proxies correlate strongly with the privacy loss.",
         f"undefined for {', '.join(undefined)}"
         if undefined or weakest is None
-        else f"the weakest is {weakest.replace('_', ' ')}, Spearman {shown(*found[weakest])}",
+        else f"the weakest is {weakest.replace('_', ' ')}, Spearman {shown(*correlations[weakest])}",
         correlates(None if undefined or weakest is None else means[weakest], _STRONG),
         f"agrees when every mean Spearman correlation is at least {_STRONG}; disagrees when one is not positive; "
         "undecided where one is undefined",
     )
 
 
-def _mean_is_best(found: Mapping[str, Correlations]) -> Verdict:
+def _mean_is_best(correlations: Mapping[str, Correlations]) -> Verdict:
     claim = "The best proxy is the gradient norm averaged over training."
-    means = {name: mean for name, each in found.items() if (mean := mean_of(each)) is not None}
+    means = {name: mean for name, values in correlations.items() if (mean := mean_of(values)) is not None}
     if _BEST not in means:
-        why = "its correlation is undefined" if _BEST in found else "it was not asked for"
+        why = "its correlation is undefined" if _BEST in correlations else "it was not asked for"
         return Verdict(claim, why, "undecided", "")
     best = max(means, key=means.__getitem__)
-    pairs = zip(found[best], found[_BEST], strict=True)
+    pairs = zip(correlations[best], correlations[_BEST], strict=True)
     wins = all(one is not None and other is not None and one > other for one, other in pairs)
     return Verdict(
         claim,
-        f"the best is {best.replace('_', ' ')} ({shown(*found[best])}); the averaged norm has {shown(*found[_BEST])}",
+        f"the best is {best.replace('_', ' ')} ({shown(*correlations[best])}); the averaged norm has {shown(*correlations[_BEST])}",
         "agrees" if best == _BEST else "disagrees" if wins else "undecided",
         "agrees when its mean correlation is the largest; disagrees when another one's is larger with every seed",
     )

@@ -23,52 +23,54 @@ def make(parts: Parts, settings: FigureSettings) -> Result:
     """Rank correlation of neighbouring noise levels, on both scales."""
     sigmas = sorted(settings.sigmas, reverse=True)
     tables = [(role["seed"], folder.tensors("losses")) for role, folder in parts.all("ranks")]
-    found = {
+    correlations = {
         scale: {
             f"{high:g} and {low:g}": [
-                spearman(each[f"{scale} {high:g}"].tolist(), each[f"{scale} {low:g}"].tolist())
-                for _, each in tables
+                spearman(table[f"{scale} {high:g}"].tolist(), table[f"{scale} {low:g}"].tolist())
+                for _, table in tables
             ]
             for high, low in pairwise(sigmas)
         }
         for scale in _NAMES
     }
     rows = tuple(
-        (pair, *(shown(*found[scale][pair]) for scale in _NAMES)) for pair in next(iter(found.values()))
+        (pair, *(shown(*correlations[scale][pair]) for scale in _NAMES))
+        for pair in next(iter(correlations.values()))
     )
     return Result(
-        numbers={"spearman": found},
+        numbers={"spearman": correlations},
         figures={
             "rankings": lines_figure(
                 {
                     _NAMES[scale]: {
-                        pair: [value for value in each if value is not None] for pair, each in pairs.items()
+                        pair: [value for value in values if value is not None]
+                        for pair, values in pairs.items()
                     }
-                    for scale, pairs in found.items()
+                    for scale, pairs in correlations.items()
                 },
                 "Spearman",
             )
         },
-        verdicts=[_verdict(found["raw"])],
+        verdicts=[_verdict(correlations["raw"])],
         tables={"Spearman of rankings": Table(("σ", *_NAMES.values()), rows)},
         measurements=[
             {"metric": "spearman", "scale": scale, "pair": pair, "seed": seed, "value": value}
-            for scale, pairs in found.items()
-            for pair, each in pairs.items()
-            for (seed, _), value in zip(tables, each, strict=True)
+            for scale, pairs in correlations.items()
+            for pair, values in pairs.items()
+            for (seed, _), value in zip(tables, values, strict=True)
         ],
     )
 
 
-def _verdict(found: Mapping[str, Correlations]) -> Verdict:
-    means = [mean_of(each) for each in found.values()]
-    known = [each for each in means if each is not None]
+def _verdict(correlations: Mapping[str, Correlations]) -> Verdict:
+    means = [mean_of(values) for values in correlations.values()]
+    known = [mean for mean in means if mean is not None]
     agreement: Agreement = "undecided"
     if known and len(known) == len(means):
         agreement = "agrees" if min(known) >= _STRONG else "disagrees" if min(known) < 0.5 else "undecided"
     return Verdict(
         "Rankings hardly depend on the assumed noise: 0.70 between σ = 0.01 and 0.001, 0.99 below.",
-        "; ".join(f"{pair}: {shown(*each)}" for pair, each in found.items()),
+        "; ".join(f"{pair}: {shown(*values)}" for pair, values in correlations.items()),
         agreement,
         f"agrees when neighbouring levels correlate by {_STRONG} or more on average; disagrees below 0.5; undecided "
         "where a correlation is undefined",

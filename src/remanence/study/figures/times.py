@@ -16,13 +16,15 @@ from remanence.study.unlearning_times import Timed, by_set, rising, timed, wante
 def wanted(graph: Graph) -> Wanted:
     """Bands of every size, at every noise level, by every method."""
     study = graph.study
-    graphs = [(0.0, graph)] if not study.noises else [(each, graph.with_noise(each)) for each in study.noises]
+    graphs = (
+        [(0.0, graph)] if not study.noises else [(level, graph.with_noise(level)) for level in study.noises]
+    )
     return [
-        each
+        entry
         for noise, noisy in graphs
         for size in study.forget.sizes
         for method in study.unlearn.methods
-        for each in wanted_times(noisy, noisy.bands(size), method, noise)
+        for entry in wanted_times(noisy, noisy.bands(size), method, noise)
     ]
 
 
@@ -30,7 +32,7 @@ def make(parts: Parts, settings: FigureSettings) -> Result:
     """One line for each metric, noise level, method and size."""
     runs = list(timed(parts, settings.metrics, settings))
     series = _series(runs)
-    verdicts = [rising(each, f"{settings.claim} Here: {name}.") for name, each in series.items()]
+    verdicts = [rising(group, f"{settings.claim} Here: {name}.") for name, group in series.items()]
     drawn = times_figure([_drawn(name, group, settings.every) for name, group in series.items()])
     return Result(
         numbers={"durations": [run.row() for run in runs]},
@@ -44,11 +46,11 @@ def make(parts: Parts, settings: FigureSettings) -> Result:
 def _series(runs: Sequence[Timed]) -> dict[str, list[Timed]]:
     """Runs by what tells them apart; what is the same for all is not named."""
     marks = [_marks(run) for run in runs]
-    telling = [key for key in marks[0] if len({each[key] for each in marks}) > 1] or ["metric"]
-    found: dict[str, list[Timed]] = {}
-    for run, each in zip(runs, marks, strict=True):
-        found.setdefault(", ".join(each[key] for key in telling), []).append(run)
-    return found
+    telling = [key for key in marks[0] if len({mark[key] for mark in marks}) > 1] or ["metric"]
+    series: dict[str, list[Timed]] = {}
+    for run, mark in zip(runs, marks, strict=True):
+        series.setdefault(", ".join(mark[key] for key in telling), []).append(run)
+    return series
 
 
 def _marks(run: Timed) -> dict[str, str]:
