@@ -73,7 +73,8 @@ def _mean_is_best(correlations: Mapping[str, Correlations]) -> Verdict:
     wins = all(one is not None and other is not None and one > other for one, other in pairs)
     return Verdict(
         claim,
-        f"the best is {best.replace('_', ' ')} ({shown(*correlations[best])}); the averaged norm has {shown(*correlations[_BEST])}",
+        f"the best is {best.replace('_', ' ')} ({shown(*correlations[best])}); the averaged norm has "
+        f"{shown(*correlations[_BEST])}",
         "agrees" if best == _BEST else "disagrees" if wins else "undecided",
         "agrees when its mean correlation is the largest; disagrees when another one's is larger with every seed",
     )
