@@ -106,8 +106,8 @@ def _unexpected(error: Exception) -> int:
     ) as log:
         traceback.print_exception(error, file=log)
     console.print_error(
-        f"Unexpected {type(error).__name__}; this is a defect of Remanence. Please report it with {log.name}, which has "
-        "the details; read it first, as it may name your files and ids."
+        f"Unexpected {type(error).__name__}, a defect of Remanence. Please report it with the details in {log.name}; "
+        "read them first, as they may name your files and ids."
     )
     return UNEXPECTED
 

@@ -204,7 +204,7 @@ def read_calibration(run: Run) -> Calibration:
     table = folder.config()
     if table.get("format") != _FORMAT:
         raise RunFolderError(
-            f"{path} is a calibration of format {str(table.get('format', 1))[:20]}; this version reads format {_FORMAT}. "
+            f"{path} is a calibration of format {str(table.get('format', 1))[:20]}; this version reads {_FORMAT}. "
             "Delete it and calibrate again."
         )
     config = read_record(_Config, table, path / "config.toml")
