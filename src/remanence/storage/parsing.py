@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import struct
 import tokenize
@@ -9,7 +10,7 @@ import tomllib
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,12 @@ _ARCHIVE_ERRORS = (
     zlib.error,
 )
 """What numpy and zipfile raise for damaged archives: both trust the headers."""
+
+
+def read_file(path: Path) -> bytes:
+    """The content of an ordinary file; a pipe or a device, which could block or never end, counts as missing."""
+    with _open(path) as file:
+        return file.read()
 
 
 def parse_json(content: bytes, path: Path) -> Any:
@@ -69,7 +76,7 @@ def parse_toml(content: bytes, path: Path) -> dict[str, Any]:
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an `.npz` archive; nothing is unpickled."""
-    with path.open("rb") as file:
+    with _open(path) as file:
         try:
             with np.load(file, allow_pickle=False) as archive:
                 return {name: archive[name] for name in archive.files}
@@ -77,6 +84,12 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
             raise DataError(
                 f"{path} is damaged or not an .npz file of plain arrays ({type(error).__name__})."
             ) from None
+
+
+def _open(path: Path) -> BinaryIO:
+    if path.exists() and not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, "Not a file", str(path))
+    return path.open("rb")
 
 
 def _refuse_constant(name: str) -> float:
