@@ -217,4 +217,9 @@ def read_calibration(run: Run) -> Calibration:
     except InputError as error:
         raise RunFolderError(f"{path} is damaged: {error}") from None
     trials = folder.records("trials", TrialResult)
+    if (
+        config.settings.budget is None
+        or len({frozenset(trial.run.difficulty.proxies) for trial in trials}) > 1
+    ):
+        raise RunFolderError(f"{path} is damaged: expected a budget, and the same proxies in every trial.")
     return Calibration(config.settings, pool, trials, asdict(facts.retraining), config.inherited)

@@ -52,7 +52,8 @@ def parse_json(content: bytes, path: Path) -> Any:
     """
     try:
         value = json.loads(content, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
-        json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate parses, and cannot be written
+        # a lone surrogate and 1e999 parse, and cannot be written
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:  # also a number of too many digits
         raise RunFolderError(f"{path} is damaged: it is not valid JSON ({_first_line(error)}).") from None
     return value
