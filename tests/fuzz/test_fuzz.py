@@ -84,7 +84,7 @@ def _commands(parent: App, names: tuple[str, ...] = ()) -> list[tuple[tuple[str,
 _PATHS = (
     "run", "new", "request.csv", "set.json", "key.pem", "key.pub", "scores.csv", "pack.npz", "problem.npz", "states",
     "choice.json", "study.toml", "new/evidence.json", "new/calibration", "missing", "", ".", "a" * 300, "b/" * 3000,
-    "x\0y", "\udcff", "-", "~nobody/x", "new/config.toml", "run/weights.safetensors",
+    "x\0y", "\udcff", "-", "~nobody/x", "[/red]", "\x1b[31m", "new/config.toml", "run/weights.safetensors",
 )  # fmt: skip
 _NUMBERS = ("0", "1", "-1", "2", "1e400", "nan", "-inf", "9" * 5000, "1" + "0" * 30, "0.5", "1_0", "x", "")
 _WORDS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import sys
 import tempfile
@@ -61,6 +62,9 @@ UNEXPECTED = 70
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit with its code: 0 done, 1 failed, 2 wrong input, 70 a defect, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that is not Unicode is printed with escapes
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
