@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test test-all test-data test-adapters test-kills test-ray test-sinks test-browser screenshots vendor lint format bench bench-accounting bench-audit bench-dashboard bench-dashboard-load bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
+.PHONY: help demo test fuzz test-all test-data test-adapters test-kills test-ray test-sinks test-browser screenshots vendor lint format bench bench-accounting bench-audit bench-dashboard bench-dashboard-load bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -35,6 +35,14 @@ test: $(VENV)/.dev ## all tests that need no more than this machine
 	@$(LIMITED) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 -m 'not data' $(ELSEWHERE) $(PYTEST) || { \
 		code=$$?; test $$code -ne 124 || echo "The tests did not end within $(TEST_SECONDS) seconds and were stopped (TEST_SECONDS=... changes that)." >&2; \
 		exit $$code; }
+
+# seconds of the whole run on two cores; the many kinds of cases share them equally
+FUZZ_SECONDS ?= 1200
+FUZZ_KINDS := 28
+fuzz: $(VENV)/.dev ## fuzz command lines, files, byte flips and forged evidence for FUZZ_SECONDS (1200) on two cores; prints the cases per kind
+	@rm -f .fuzz-counts
+	@FUZZ_COUNTS=$(CURDIR)/.fuzz-counts FUZZ_SECONDS=$$(( 2 * $(FUZZ_SECONDS) / $(FUZZ_KINDS) )) \
+		$(BIN)/python -m pytest tests/fuzz -q -n 2 --timeout 0 $(PYTEST); code=$$?; sort -k 2 .fuzz-counts; rm -f .fuzz-counts; exit $$code
 
 test-all: ## make test, then all other tests: real data, Ray, Lightning and Hugging Face, TensorBoard and MLflow, Chromium, twenty kills
 	$(MAKE) test

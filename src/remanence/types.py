@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -300,7 +301,7 @@ class Measurement:
 
 def check_positive(name: str, value: float) -> None:
     """Raise InputError unless the value is a finite number above zero."""
-    if not (np.isfinite(value) and value > 0):
+    if not 0 < value <= sys.float_info.max:
         raise InputError(f"`{name}` must be a finite number above 0; got {value}.")
 
 

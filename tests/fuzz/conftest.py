@@ -30,7 +30,7 @@ SECONDS = float(os.environ.get("FUZZ_SECONDS", "0"))
 LIMIT = 20.0
 """Seconds that a case may take."""
 CASES = Counter[str]()
-_BATCH = 20
+_BATCH = 20 if SECONDS else 6
 
 
 class Outcome:

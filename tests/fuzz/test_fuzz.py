@@ -1,6 +1,6 @@
 """Fuzzed command lines, files, byte flips and forged evidence: no traceback, no hang, no accepted forgery.
 
-Everything is seeded. `make test` checks some cases of each kind; `make fuzz FUZZ_SECONDS=1200` as many as there is time for.
+Everything is seeded. `make test` checks some cases of each kind; `make fuzz` as many as there is time for.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cyclopts import App
 from hypothesis import strategies as st
 
 from remanence.cli.main import app
-from remanence.requests import read_private_key
-from remanence.requests.evidence_writer import finish_document
 from remanence.requests.signing import serialize, sign
 from remanence.storage import SEAL, open_folder, seal_in_place, to_toml
 
@@ -57,6 +54,16 @@ _HOSTILE: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+def _restore(workshop: Path, pristine: Path) -> None:
+    """Undo what commands did; the folder itself stays, as it is the current one."""
+    for entry in workshop.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    shutil.copytree(pristine, workshop, dirs_exist_ok=True)
+
+
 # ---------------------------------------------------------------- command lines
 
 
@@ -77,7 +84,7 @@ def _commands(parent: App, names: tuple[str, ...] = ()) -> list[tuple[tuple[str,
 _PATHS = (
     "run", "new", "request.csv", "set.json", "key.pem", "key.pub", "scores.csv", "pack.npz", "problem.npz", "states",
     "choice.json", "study.toml", "new/evidence.json", "new/calibration", "missing", "", ".", "a" * 300, "b/" * 3000,
-    "x\0y", "\udcff", "-", "~nobody/x", "new/config.toml", "run/weights.safetensors",
+    "x\0y", "\udcff", "-", "~nobody/x", "[/red]", "\x1b[31m", "new/config.toml", "run/weights.safetensors",
 )  # fmt: skip
 _NUMBERS = ("0", "1", "-1", "2", "1e400", "nan", "-inf", "9" * 5000, "1" + "0" * 30, "0.5", "1_0", "x", "")
 _WORDS = (
@@ -136,16 +143,15 @@ def test_command_lines(workshop: Path, check_refusal: Call, fuzz: Call) -> None:
         outcome = check_refusal(words, limit=limit)
         assert not outcome.hung or words[0] in _LONG, words
         if outcome.code != 2:
-            shutil.rmtree(workshop, ignore_errors=True)
-            shutil.copytree(pristine, workshop, dirs_exist_ok=True)
+            _restore(workshop, pristine)
 
-    fuzz("command lines", _command_lines(), check)
+    fuzz("command lines", _command_lines(), check, batches=8)
 
 
 # ---------------------------------------------------------------- files
 
 _READERS: dict[str, tuple[str, ...]] = {
-    "new/config.toml": ("plan new --ids set.json", "score new", "purge new", "audit new --forget set.json", "trust new"),
+    "new/config.toml": ("plan new --ids set.json", "score new", "purge new", "audit new --forget set.json"),
     "new/trace.json": ("score new", "plan new --ids set.json"),
     "new/trace.safetensors": ("score new", "plan new --ids set.json"),
     "new/weights.safetensors": ("audit new --forget set.json --metrics ua", "diff run new"),
@@ -159,7 +165,7 @@ _READERS: dict[str, tuple[str, ...]] = {
     "new/calibration/reference.safetensors": ("plan new --ids set.json",),
     "new/evidence.json": ("verify new/evidence.json", "purge new"),
     "run/.request.json": ("plan run --ids set.json",),
-    "run/checkpoints/step-000000084/weights.safetensors": ("trace run --data digits --model mlp --option hidden=(16,) --out t",),
+    "run/checkpoints/step-000000084/weights.safetensors": ("trace run --data digits --model mlp --out t",),
     "set.json": ("plan new --ids set.json", "audit new --forget set.json --metrics ua"),
     "request.csv": ("plan new --ids request.csv",),
     "scores.csv": ("select scores.csv --how hardest --size 5 --out s.json --force", "purge new"),
@@ -223,11 +229,10 @@ def _confused_file(draw: st.DrawFn, path: Path, content: bytes) -> bytes | None:
         return "\n".join(rows).encode() + b"\n"
     if path.suffix == ".toml":
         confused = _confused(draw, tomllib.loads(content.decode()))
-        return (
-            _raw(to_toml(confused))
-            if isinstance(confused, dict) and None not in confused.values()
-            else b"x = 1"
-        )
+        try:
+            return _raw(to_toml(confused))
+        except (TypeError, AttributeError):  # TOML has no null, and a file is a table
+            return b"x = 1"
     return None
 
 
@@ -277,8 +282,7 @@ def test_files(name: str, workshop: Path, check_refusal: Call, fuzz: Call) -> No
             path.write_bytes(content)
             _reseal(path)
         else:
-            shutil.rmtree(workshop)
-            shutil.copytree(pristine, workshop)
+            _restore(workshop, pristine)
 
     fuzz(f"file {path.name}", cases(), check)
 
@@ -309,7 +313,7 @@ def test_byte_flips_are_detected(workshop: Path, check_refusal: Call, fuzz: Call
         path.write_bytes(content)
         assert outcome.code in (1, 2), (path, at, mask, outcome.output)
 
-    fuzz("byte flips", cases(), check, batches=10)
+    fuzz("byte flips", cases(), check, batches=34)
 
 
 def _forged(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
@@ -327,9 +331,6 @@ def test_forged_evidence_is_refused(workshop: Path, check_refusal: Call, fuzz: C
     evidence, page = workshop / "new" / "evidence.json", workshop / "new" / "evidence.html"
     content, shown = evidence.read_bytes(), page.read_bytes()
     document, stranger = json.loads(content), Ed25519PrivateKey.generate()
-    other = workshop / "other.pem"
-    other.write_bytes(stranger.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    owner = read_private_key(workshop / "key.pem")
 
     @st.composite
     def cases(draw: st.DrawFn) -> tuple[bytes, bytes]:
@@ -362,14 +363,12 @@ def test_forged_evidence_is_refused(workshop: Path, check_refusal: Call, fuzz: C
         _reseal(evidence)
         outcome = check_refusal(["verify", "new/evidence.json", "--public-key", "key.pub"])
         assert outcome.code in (1, 2), (changed[:2000], outcome.output)
-        for key in ("key.pem", "other.pem"):
-            outcome = check_refusal(["purge", "new", "--erase", "run", "--yes", "--key", key])
-            assert outcome.code in (1, 2), (key, changed[:2000], outcome.output)
+        outcome = check_refusal(["purge", "new", "--erase", "run", "--yes", "--key", "key.pem"])
+        assert outcome.code in (1, 2), (changed[:2000], outcome.output)
         assert (workshop / "run" / "weights.safetensors").exists()
         assert evidence.read_bytes() == changed
 
-    assert finish_document(document, owner)["page_sha256"] == document["page_sha256"]
-    fuzz("forged evidence", cases(), check, batches=2)
+    fuzz("forged evidence", cases(), check, batches=5)
     evidence.write_bytes(content)
     page.write_bytes(shown)
     seal_in_place(workshop / "new", "training", open_folder(workshop / "new").files())

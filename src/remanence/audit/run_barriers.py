@@ -17,6 +17,7 @@ from remanence.audit.barrier import POINTS, ROUNDS, Barrier, Data, Match, loss_b
 from remanence.data import Examples
 from remanence.errors import InputError, RunFolderError
 from remanence.storage import atomic
+from remanence.storage.parsing import parse_json, read_file
 from remanence.training import Run
 from remanence.types import ForgetSet
 
@@ -211,10 +212,10 @@ def _read(file: Path) -> dict[str, Barrier] | None:
     if not file.exists():
         return None
     try:
-        document = json.loads(file.read_text())
+        document = parse_json(read_file(file), file)
         return {
             name: Barrier(np.array(curve["places"]), np.array(curve["losses"]))
             for name, curve in document.items()
         }
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise RunFolderError(f"{file} is damaged; remove it and run the command again.") from None

@@ -18,9 +18,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, markup=False)
+err = Console(stderr=True, highlight=False, markup=False)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -30,12 +31,12 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 def print_error(sentence: str) -> None:
     """Print one sentence on stderr."""
-    err.print(f"[bold red]error:[/] {_escaped(sentence)}", soft_wrap=True)
+    err.print(Text.assemble(("error:", "bold red"), f" {_printable(sentence)}"), soft_wrap=True)
 
 
 def note(sentence: str) -> None:
     """Print a remark on stderr, so that piped output stays clean."""
-    err.print(_escaped(sentence), style="dim", soft_wrap=True)
+    err.print(_printable(sentence), style="dim", soft_wrap=True)
 
 
 @contextmanager
@@ -71,5 +72,11 @@ def table(*headings: str) -> Table:
     return made
 
 
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")
+def _printable(text: str) -> str:
+    """Control characters as escapes: names in files of strangers must not steer the terminal."""
+    return "".join(
+        letter
+        if letter.isprintable() or letter == "\n"
+        else letter.encode("unicode_escape", "replace").decode()
+        for letter in text
+    )

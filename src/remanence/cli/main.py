@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import sys
 import tempfile
@@ -61,6 +62,9 @@ UNEXPECTED = 70
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit with its code: 0 done, 1 failed, 2 wrong input, 70 a defect, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that is not Unicode is printed with escapes
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -106,8 +110,8 @@ def _unexpected(error: Exception) -> int:
     ) as log:
         traceback.print_exception(error, file=log)
     console.print_error(
-        f"Unexpected {type(error).__name__}; this is a defect of Remanence. Please report it with {log.name}, which has "
-        "the details; read it first, as it may name your files and ids."
+        f"Unexpected {type(error).__name__}, a defect of Remanence. Please report it with the details in {log.name}; "
+        "read them first, as they may name your files and ids."
     )
     return UNEXPECTED
 

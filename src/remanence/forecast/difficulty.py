@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from remanence.errors import InputError
 from remanence.scores import ScoreTable
 from remanence.types import Ids, positions_of
 
@@ -36,6 +37,10 @@ class Difficulty:
     losses: Mapping[str, float]
     proxies: Mapping[str, float]
     done: bool = False
+
+    def __post_init__(self) -> None:
+        if self.losses.keys() != SUMMARIES.keys():
+            raise InputError(f"`losses` must be {', '.join(SUMMARIES)}; got {', '.join(self.losses)}.")
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ _KNOWN_SHARE = 0.05
 _RIDGE = 1.0
 """Weight of the common slope, in models: the slope through a few points of one example is unreliable."""
 
+_MOST_CLASSES = 2**20
+
 
 @dataclass(frozen=True)
 class Expectation:
@@ -66,6 +68,8 @@ class ReferencePool:
         for name in ("left_out", "log_odds", "calls"):
             if getattr(self, name).shape != shape:
                 raise InputError(f"`{name}` must be {shape}; got {getattr(self, name).shape}.")
+        if self.labels.shape != shape[1:] or not ((self.labels >= 0) & (self.labels < _MOST_CLASSES)).all():
+            raise InputError(f"`labels` must be one class per example, from 0 to {_MOST_CLASSES - 1}.")
         uncovered = int((self.left_out.sum(axis=0) < 2).sum())
         if uncovered:
             raise InputError(f"Every example must be left out by at least two models; {uncovered} are not.")

@@ -204,7 +204,7 @@ def read_calibration(run: Run) -> Calibration:
     table = folder.config()
     if table.get("format") != _FORMAT:
         raise RunFolderError(
-            f"{path} is a calibration of format {str(table.get('format', 1))[:20]}; this version reads format {_FORMAT}. "
+            f"{path} is a calibration of format {str(table.get('format', 1))[:20]}; this version reads {_FORMAT}. "
             "Delete it and calibrate again."
         )
     config = read_record(_Config, table, path / "config.toml")
@@ -217,4 +217,9 @@ def read_calibration(run: Run) -> Calibration:
     except InputError as error:
         raise RunFolderError(f"{path} is damaged: {error}") from None
     trials = folder.records("trials", TrialResult)
+    if (
+        config.settings.budget is None
+        or len({frozenset(trial.run.difficulty.proxies) for trial in trials}) > 1
+    ):
+        raise RunFolderError(f"{path} is damaged: expected a budget, and the same proxies in every trial.")
     return Calibration(config.settings, pool, trials, asdict(facts.retraining), config.inherited)

@@ -13,7 +13,7 @@ from pathlib import Path
 from remanence.errors import RunFolderError
 from remanence.storage import SEAL, atomic
 from remanence.storage.lock import exclusive, is_held
-from remanence.storage.parsing import parse_json
+from remanence.storage.parsing import parse_json, read_file
 
 _MARK = ".request.json"
 _LOCK = ".request.lock"
@@ -46,7 +46,7 @@ def request_lock(run: Path) -> AbstractContextManager[None]:
 def continuation(run: Path) -> Continuation | None:
     """The request that was begun from this run: finished, or unfinished and still there."""
     try:
-        content = (run / _MARK).read_bytes()
+        content = read_file(run / _MARK)
     except FileNotFoundError:
         return None
     record = parse_json(content, run / _MARK)

@@ -101,12 +101,12 @@ def purge(
         left = tuple(artifact for artifact in artifacts if not artifact.erasable)
         if not erasable:
             return Purged((), left, document)
+        evidence = finish_document(_updated(document, erasable, left), key)  # nothing is erased if this fails
         for artifact in erasable:
             if (
                 artifact.path.name != SEAL
             ):  # seals go last: they prove what a folder was, should this be interrupted
                 _erase(artifact.path)
-        evidence = finish_document(_updated(document, erasable, left), key)
         _replace_evidence(path, evidence)
         for artifact in erasable:
             if artifact.path.name == SEAL:

@@ -101,7 +101,7 @@ def removed_norms(run: Run, trace: Trace, ids: Ids) -> Floats:
     earlier = run.folder.tensors(_REMOVED, norms="f2")["norms"].astype(np.float64)
     if len(earlier) != len(own):
         raise RunFolderError(
-            f"{run.folder.path / _FILES[1]} is damaged: expected {len(own)} rows, one per checkpoint; got {len(earlier)}."
+            f"{run.folder.path / _FILES[1]} is damaged: expected {len(own)} rows of norms; got {len(earlier)}."
         )
     return np.sort(np.concatenate([earlier, own], axis=1), axis=1)
 

@@ -18,6 +18,7 @@ from remanence.errors import RunFolderError
 from remanence.stages.stage import Stage, in_order
 from remanence.storage import SEAL, Folder, atomic, create, open_folder
 from remanence.storage.folder import FORMAT
+from remanence.storage.parsing import parse_json, read_file
 
 _MARK = "remanence-store.json"
 _LAYOUT = 1
@@ -133,14 +134,14 @@ class Store:
 
 def _layout(mark: Path) -> int:
     try:
-        return int(json.loads(mark.read_text())["layout"])
+        return int(parse_json(mark.read_bytes(), mark)["layout"])
     except (ValueError, KeyError, TypeError):
         raise RunFolderError(f"{mark} is damaged; choose another store.") from None
 
 
 def _refuse_newer(path: Path) -> None:
     try:
-        layout = json.loads((path / SEAL).read_text()).get("format", 0)
+        layout = parse_json(read_file(path / SEAL), path / SEAL).get("format", 0)
     except (OSError, ValueError, AttributeError):
         return
     if isinstance(layout, int) and layout > FORMAT:

@@ -14,7 +14,10 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
+from remanence.errors import RunFolderError
 from remanence.stages.stage import Stage
+from remanence.storage.parsing import parse_json
+from remanence.storage.table_reading import read_record
 
 _FILE = "ledger.jsonl"
 
@@ -47,10 +50,10 @@ class Timings:
         """The last timing per key, of all stages or of these; a truncated line is skipped."""
         wanted = None if stages is None else {stage.key for stage in stages}
         timings: dict[str, Timing] = {}
-        for line in self._path.read_text().splitlines() if self._path.exists() else ():
+        for line in self._path.read_bytes().splitlines() if self._path.exists() else ():
             try:
-                timing = Timing(**json.loads(line))
-            except (ValueError, TypeError):
+                timing = read_record(Timing, parse_json(line, self._path), self._path)
+            except RunFolderError:
                 continue
             if wanted is None or timing.key in wanted:
                 timings[timing.key] = timing

@@ -28,7 +28,7 @@ from safetensors.numpy import save as save_tensors
 from remanence._version import __version__
 from remanence.errors import UNREADABLE, RunFolderError
 from remanence.storage import atomic
-from remanence.storage.parsing import parse_json, parse_json_lines, parse_toml
+from remanence.storage.parsing import parse_json, parse_json_lines, parse_toml, read_file
 from remanence.storage.table_reading import read_record
 
 SEAL = "remanence.json"
@@ -150,7 +150,7 @@ class Folder:
         if name not in self._files:
             raise RunFolderError(f"{self.path} has no {name}; it holds {', '.join(sorted(self._files))}.")
         try:
-            content = (self.path / name).read_bytes()
+            content = read_file(self.path / name)
         except OSError as error:
             if error.errno not in UNREADABLE:
                 raise
@@ -202,7 +202,7 @@ def open_folder(path: str | Path, kind: str | None = None) -> Folder:
 def _read_seal(path: Path) -> dict[str, Any]:
     """The seal of a folder: of a known format, every byte as it was written, naming only files inside the folder."""
     try:
-        content = (path / SEAL).read_bytes()
+        content = read_file(path / SEAL)
     except OSError as error:
         if error.errno not in UNREADABLE:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import struct
 import tokenize
@@ -9,7 +10,7 @@ import tomllib
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,12 @@ _ARCHIVE_ERRORS = (
 """What numpy and zipfile raise for damaged archives: both trust the headers."""
 
 
+def read_file(path: Path) -> bytes:
+    """The content of an ordinary file; a pipe or a device, which could block or never end, counts as missing."""
+    with _open(path) as file:
+        return file.read()
+
+
 def parse_json(content: bytes, path: Path) -> Any:
     """The value of a JSON document. NaN, infinities, repeated keys and text that is not Unicode are refused.
 
@@ -45,7 +52,8 @@ def parse_json(content: bytes, path: Path) -> Any:
     """
     try:
         value = json.loads(content, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys)
-        json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate parses, and cannot be written
+        # a lone surrogate and 1e999 parse, and cannot be written
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:  # also a number of too many digits
         raise RunFolderError(f"{path} is damaged: it is not valid JSON ({_first_line(error)}).") from None
     return value
@@ -74,7 +82,7 @@ def read_arrays(path: Path, *, largest: int = 8 << 30) -> dict[str, NDArray[Any]
         path: the file.
         largest: refuse an archive that decodes to more bytes.
     """
-    with path.open("rb") as file:
+    with _open(path) as file:
         try:
             with np.load(file, allow_pickle=False) as archive:
                 size = sum(entry.file_size for entry in archive.zip.infolist())
@@ -85,6 +93,12 @@ def read_arrays(path: Path, *, largest: int = 8 << 30) -> dict[str, NDArray[Any]
                 f"{path} is damaged or not an .npz file of plain arrays ({type(error).__name__})."
             ) from None
     raise DataError(f"{path} must have at most {largest:,} bytes once decoded; it has {size:,}.")
+
+
+def _open(path: Path) -> BinaryIO:
+    if path.exists() and not path.is_file():
+        raise FileNotFoundError(errno.ENOENT, "Not a file", str(path))
+    return path.open("rb")
 
 
 def _refuse_constant(name: str) -> float:

@@ -44,7 +44,7 @@ def read_into(kind: type[_Settings], table: Mapping[str, Any], where: str = "") 
     for key, value in table.items():
         if key not in known:
             raise UnknownNameError("setting", _join(where, key), [_join(where, name) for name in known])
-        values[key] = _checked(value, hints[key], _join(where, key))
+        values[key] = check_value(value, hints[key], _join(where, key))
     try:
         return kind(**values)
     except InputError as error:
@@ -58,7 +58,8 @@ def known_keys(kind: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.init)
 
 
-def _checked(value: Any, hint: Any, where: str) -> Any:
+def check_value(value: Any, hint: Any, where: str) -> Any:
+    """A value of the type that a hint names, with lists as tuples; anything else is refused by the name `where`."""
     origin, inside = get_origin(hint), get_args(hint)
     if is_dataclass(hint) and isinstance(hint, type):
         return read_into(hint, _table(value, where), where)
@@ -72,7 +73,8 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
         return _several(value, inside, where)
     if origin is not None:  # Mapping[str, ...]
         return {
-            key: _checked(entry, inside[1], _join(where, key)) for key, entry in _table(value, where).items()
+            key: check_value(entry, inside[1], _join(where, key))
+            for key, entry in _table(value, where).items()
         }
     return _plain(value, hint, where)
 
@@ -85,7 +87,7 @@ def _one_of(value: Any, choices: tuple[Any, ...], where: str) -> Any:
     for choice in choices:
         if choice is not type(None):
             try:
-                return _checked(value, choice, where)
+                return check_value(value, choice, where)
             except InputError as error:
                 refusals.append(error)
     raise refusals[0]
@@ -95,10 +97,10 @@ def _several(value: Any, inside: tuple[Any, ...], where: str) -> tuple[Any, ...]
     """A list; a single value stands for a list of one."""
     entries = value if isinstance(value, list | tuple) else [value]
     if inside[-1] is Ellipsis:
-        return tuple(_checked(entry, inside[0], where) for entry in entries)
+        return tuple(check_value(entry, inside[0], where) for entry in entries)
     if len(entries) != len(inside):
         raise InputError(f"`{where}` must have {len(inside)} values; got {len(entries)}.")
-    return tuple(_checked(entry, hint, where) for entry, hint in zip(entries, inside, strict=True))
+    return tuple(check_value(entry, hint, where) for entry, hint in zip(entries, inside, strict=True))
 
 
 def _plain(value: Any, hint: Any, where: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from remanence.errors import InputError, RunFolderError
 from remanence.storage import atomic
 from remanence.storage.folder import SEAL, open_folder, to_toml
-from remanence.storage.parsing import parse_toml
+from remanence.storage.parsing import parse_toml, read_file
 
 UNFINISHED = "unfinished.toml"
 """Holds the settings until the folder is sealed."""
@@ -48,7 +48,7 @@ def claim(config: Mapping[str, Any], out: Path, resume: bool, *, kind: str = "tr
 
 
 def _refuse_difference(path: Path, text: str) -> None:
-    before, now = (_flatten(parse_toml(content, path)) for content in (path.read_bytes(), text.encode()))
+    before, now = (_flatten(parse_toml(content, path)) for content in (read_file(path), text.encode()))
     # long lists last: a single value says more
     for key in sorted(before.keys() | now.keys(), key=lambda key: (isinstance(before.get(key), list), key)):
         if before.get(key) != now.get(key):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from remanence.errors import InputError, UnknownNameError
-from remanence.storage.parsing import parse_toml
+from remanence.storage.parsing import parse_toml, read_file
 from remanence.study.settings import Study, study_from
 
 CATALOG = Path(__file__).parent / "catalog"
@@ -129,7 +129,7 @@ def _layers(path: Path) -> list[Table]:
 
 def _parse(path: Path) -> Table:
     try:
-        table = parse_toml(path.read_bytes(), path)
+        table = parse_toml(read_file(path), path)
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None
     presets = table.get("presets", {})

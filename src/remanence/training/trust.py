@@ -17,7 +17,7 @@ from remanence.errors import RunFolderError
 from remanence.models import is_import_path
 from remanence.storage import SEAL, Folder, atomic
 from remanence.storage.lock import waiting
-from remanence.storage.parsing import parse_json
+from remanence.storage.parsing import parse_json, read_file
 
 _FORMAT = 1
 
@@ -79,7 +79,7 @@ def _name(folder: Folder) -> str:
 def _read() -> dict[str, str]:
     path = trusted_file()
     try:
-        content = path.read_bytes()
+        content = read_file(path)
     except FileNotFoundError:
         return {}
     document = parse_json(content, path)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, get_type_hints
 
-from remanence.errors import InputError, UnknownNameError
+from remanence.errors import UnknownNameError
+from remanence.storage.table_reading import check_value
 from remanence.training import Recipe
 from remanence.unlearning.finetune import Finetune
 from remanence.unlearning.gradient_ascent import GradientAscent
@@ -34,8 +35,6 @@ METHODS: dict[str, type[Method]] = {
 _SHORT = {"lr": "learning_rate"}
 _NOISE = {"noise", "langevin"}
 _NOT_OPTIONS = {"recipe", "make_model"}
-_ACCEPTED_TYPES = {float: (int, float), int: (int,), bool: (bool,)}
-_TYPE_NAMES = {float: "a number", int: "a whole number", bool: "True or False"}
 
 
 def method_named(name: str) -> type[Method]:
@@ -73,16 +72,8 @@ def make_method(name: str, options: Mapping[str, Any], training: Recipe) -> Meth
             raise UnknownNameError(f"option of {name}", option, known | _SHORT.keys())
     in_recipe = {field.name for field in fields(Recipe)}
     for option, value in given.items():
-        _check_type(option, value, get_type_hints(Recipe if option in in_recipe else method)[option])
+        check_value(value, get_type_hints(Recipe if option in in_recipe else method)[option], option)
     recipe = replace(
         method.default_recipe(training), **{key: value for key, value in given.items() if key in in_recipe}
     )
     return method(recipe, **{key: value for key, value in given.items() if key not in in_recipe})
-
-
-def _check_type(option: str, value: Any, expected: Any) -> None:
-    accepted = _ACCEPTED_TYPES.get(expected)
-    if accepted is None:
-        return
-    if not isinstance(value, accepted) or (expected is not bool and isinstance(value, bool)):
-        raise InputError(f"`{option}` must be {_TYPE_NAMES[expected]}; got {value!r}.")

@@ -94,3 +94,21 @@ def test_json_refuses_what_is_not_json(capsys: pytest.CaptureFixture[str]) -> No
 def test_markup_in_a_message_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     console.print_error(f"bad [red]{Path('x')}[/red]")
     assert "bad [red]x[/red]" in capsys.readouterr().err
+    console.print_error("a\\[/red]")
+    assert "a\\[/red]" in capsys.readouterr().err
+
+
+def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print_error("a\x1b]0;title\x07\udcff")
+    console.note("b\x1b[31m")
+    shown = capsys.readouterr().err
+    assert "\x1b" not in shown
+    assert "\\x1b]0;title\\x07" in shown
+    assert "b\\x1b[31m" in shown
+
+
+def test_a_name_with_markup_is_printed_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "["
+    command = ["train", "--data", "digits", "--model", "logistic", "--epochs", "1", "--record", "0"]
+    assert run([*command, "--out", str(out / "red]")]) == 0
+    assert "[/red]" in capsys.readouterr().out

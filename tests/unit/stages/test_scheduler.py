@@ -13,6 +13,7 @@ from remanence.stages.processes import Processes
 from remanence.stages.timings import Timings, this_machine
 from remanence.stages.worker import StageOutcome, attempt
 from remanence.storage import Draft
+from remanence.storage.folder import FORMAT
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -177,7 +178,7 @@ def test_an_artifact_from_the_future_is_refused_and_kept(tmp_path: Path) -> None
     store, one = Store(tmp_path), chain(1)[0]
     store.compute(one)
     seal = store.path(one) / "remanence.json"
-    seal.write_text(seal.read_text().replace('"format": 1', '"format": 99'))
+    seal.write_text(seal.read_text().replace(f'"format": {FORMAT}', '"format": 99'))
     with pytest.raises(RunFolderError, match="Upgrade"):
         store.holds(one)
     assert seal.exists()
