@@ -11,12 +11,30 @@ import numpy as np
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
-from remanence.errors import DataError, RemanenceError
+from remanence.errors import DataError, RemanenceError, RunFolderError
 from remanence.requests.request_ledger import read_ledger
+from remanence.web.damaged_files import (
+    Shape,
+    has_shape,
+    is_flag,
+    is_number,
+    is_number_or_none,
+    is_text,
+    reading,
+)
 from remanence.web.page_rendering import page
 from remanence.web.run_catalog import Shelf, Shelved
 
-_NEEDED = ("status", "k_instance", "epsilon", "delta", "reasons", "data", "n", "consistent")
+_CERTIFICATE: Shape = {
+    "status": is_text,
+    "k_instance": lambda value: isinstance(value, dict) and all(map(is_number, value.values())),
+    "epsilon": is_number,
+    "delta": is_number,
+    "reasons": lambda value: isinstance(value, list),
+    "data": is_text,
+    "n": is_number,
+    "consistent": lambda value: value is None or is_flag(value),
+}
 SCORE = "privacy_loss"
 
 
@@ -35,14 +53,15 @@ def add_certificate_pages(app: FastAPI, shelf: Shelf, certificates: Sequence[Pat
 def read_certificate(path: Path) -> dict[str, Any]:
     """What `remanence certify --json` printed; anything else is refused."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        certificate = json.loads(path.read_bytes())
     except OSError:
         raise DataError(f"{path} must be what `remanence certify --json` prints; it is not there.") from None
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or any(name not in found for name in _NEEDED):
+    except (ValueError, RecursionError):
+        certificate = None
+    if not has_shape(certificate, _CERTIFICATE):
         raise DataError(f"{path} must be what `remanence certify --json` prints; it is something else.")
-    return found
+    content: dict[str, Any] = certificate
+    return content
 
 
 def _certificate(path: Path) -> dict[str, Any]:
@@ -57,13 +76,35 @@ def _claims_of(number: int, path: Path, shelved: Shelved | str) -> dict[str, Any
     if isinstance(shelved, str):
         return empty | {"why": shelved}
     try:
-        known = empty | {"past": read_ledger(shelved.run)}
-    except (RemanenceError, OSError, ValueError, KeyError) as error:
+        known = empty | {"past": _past(shelved)}
+    except (RemanenceError, OSError) as error:
         return empty | {"why": f"Its ledger cannot be read: {error}"}
     try:
-        return known | {"losses": _losses(shelved)}
-    except RemanenceError as error:
+        with reading(path):
+            return known | {"losses": _losses(shelved)}
+    except (RemanenceError, OSError) as error:
         return known | {"why": str(error)}
+
+
+def _is_bound(value: Any) -> bool:
+    return has_shape(value, {"value": is_number_or_none, "status": is_text})
+
+
+_LEDGER_ROW: Shape = {
+    "request": is_text,
+    "size": is_number,
+    "when": is_text,
+    "bound": _is_bound,
+    "cumulative": _is_bound,
+}
+
+
+def _past(shelved: Shelved) -> list[dict[str, Any]]:
+    """The requests that the run's ledger lists."""
+    rows = read_ledger(shelved.run)
+    if not all(has_shape(row, _LEDGER_ROW) for row in rows):
+        raise RunFolderError("it is damaged, or was changed by hand.")
+    return rows
 
 
 def _losses(shelved: Shelved) -> dict[str, Any]:

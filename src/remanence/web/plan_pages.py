@@ -13,7 +13,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from remanence.display.plots import draw_forecast
 from remanence.errors import RemanenceError, RunFolderError
 from remanence.requests import read_calibration
+from remanence.requests.calibration import FOLDER as CALIBRATION
 from remanence.training import Run
+from remanence.web.damaged_files import reading
 from remanence.web.page_rendering import message, page
 from remanence.web.plans import Asked, Plans
 from remanence.web.request_processes import Jobs, jobs_of
@@ -96,7 +98,8 @@ def _some_ids(run: Run, wanted: int = 3) -> list[int | str]:
 def _missing(shelved: Shelved) -> str:
     """What has to be done before requests on this run can be planned."""
     try:
-        read_calibration(shelved.run)
+        with reading(shelved.run.folder.path / CALIBRATION):
+            read_calibration(shelved.run)
     except RemanenceError as error:
         return str(error)
     return "" if shelved.run.folder.has("trace.safetensors") else "The run must hold a trace; it has none."

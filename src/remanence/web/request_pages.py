@@ -8,12 +8,12 @@ from typing import Any
 
 from fastapi import FastAPI, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
-from jinja2 import UndefinedError
 
-from remanence.errors import InputError, RemanenceError, RunFolderError
+from remanence.errors import RemanenceError, RunFolderError
 from remanence.requests import read_evidence, verify_evidence
 from remanence.requests.evidence import FILE, PAGE
 from remanence.requests.signing import fingerprint
+from remanence.web.damaged_files import is_number, reading
 from remanence.web.page_rendering import message, page
 from remanence.web.request_processes import Job, Jobs, jobs_of
 from remanence.web.run_catalog import Shelf, Shelved
@@ -31,11 +31,11 @@ def add_request_pages(app: FastAPI, shelf: Shelf, jobs: Jobs) -> None:
 
     @app.get("/runs/{number}/requests/{key}")
     def one_request(number: int, key: str) -> HTMLResponse:
-        return page("request.html", **_facts(number, shelf, _job(shelf, number, key)))
+        return page("request.html", **_facts(number, shelf, _undamaged(_job(shelf, number, key))))
 
     @app.get("/runs/{number}/requests/{key}/progress")
     def progress(number: int, key: str) -> HTMLResponse:
-        return page("progress.html", **_facts(number, shelf, _job(shelf, number, key)))
+        return page("progress.html", **_facts(number, shelf, _undamaged(_job(shelf, number, key))))
 
     @app.post("/runs/{number}/requests/{key}/{deed}")
     def act(number: int, key: str, deed: str) -> Response:
@@ -85,7 +85,7 @@ def _with_evidence(shelf: Shelf, number: int) -> Shelved:
 def _evidence_page(number: int, shelved: Shelved) -> HTMLResponse:
     path = shelved.run.folder.path / FILE
     told = read_evidence(path)
-    try:
+    with reading(path):
         signature = told["signature"]
         return page(
             "evidence.html",
@@ -95,10 +95,6 @@ def _evidence_page(number: int, shelved: Shelved) -> HTMLResponse:
             checks=verify_evidence(path),
             signer=None if signature is None else fingerprint(signature["public_key"]),
         )
-    except (KeyError, TypeError, ValueError, UndefinedError):
-        raise InputError(
-            f"{path} is not as Remanence writes it: it is damaged, or was changed by hand."
-        ) from None
 
 
 def _job(shelf: Shelf, number: int, key: str) -> Job:
@@ -109,10 +105,17 @@ def _job(shelf: Shelf, number: int, key: str) -> Job:
     return found
 
 
+def _undamaged(job: Job) -> Job:
+    if job.damage:
+        raise RunFolderError(job.damage)
+    return job
+
+
 def _facts(number: int, shelf: Shelf, job: Job) -> dict[str, Any]:
-    """What the pages of one request show; its state is looked at once, so that they agree with themselves."""
+    """What the pages of one request show; its state is read once, so that they are consistent."""
     state = job.state
     return {
+        "damage": job.damage,
         "number": number,
         "path": shelf.paths[number],
         "key": job.key,
@@ -129,9 +132,11 @@ def _told(path: Path) -> dict[str, Any]:
     """What a run's evidence says of its request; its own page says what is wrong with one that is damaged."""
     try:
         told = read_evidence(path / FILE)
-        note = {"file": told["request"]["name"], "size": told["request"]["size"]}
-        return {"when": str(told["made"]), "note": note, "reached": bool(told["actual"]["reached"])}
-    except (RemanenceError, KeyError, TypeError):
+        with reading(path):
+            size = told["request"]["size"]
+            note = {"file": str(told["request"]["name"]), "size": size if is_number(size) else "unknown"}
+            return {"when": told["made"], "note": note, "reached": bool(told["actual"]["reached"])}
+    except (RemanenceError, OSError):
         return {"when": "", "note": {"file": "evidence that cannot be read", "size": 0}, "reached": None}
 
 
@@ -143,7 +148,7 @@ def _all_requests(shelf: Shelf) -> list[dict[str, Any]]:
         for job in jobs_of(path):
             made_here.add(job.out.resolve())
             facts = _facts(number, shelf, job)
-            if facts["note"]:  # it may have been given up meanwhile
+            if facts["note"] or facts["damage"]:  # otherwise it was removed meanwhile
                 rows.append({"when": facts["note"].get("when", ""), **facts})
     for number, path, shelved in shelf.all():
         if path.resolve() in made_here or isinstance(shelved, str) or not shelved.run.folder.has(FILE):

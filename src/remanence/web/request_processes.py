@@ -29,7 +29,10 @@ from remanence.errors import InputError, RunFolderError
 from remanence.requests.continuation import check_continuation
 from remanence.storage import SEAL, atomic
 from remanence.storage.lock import acquire, is_held
+from remanence.storage.parsing import parse_json
+from remanence.web.damaged_files import Shape, has_shape, is_flag, is_number, is_number_or_none, is_text
 from remanence.web.plans import Asked
+from remanence.web.uploads import harmless
 
 State = Literal["running", "finished", "stopped"]
 _NOTE = "request.json"
@@ -65,8 +68,17 @@ class Job:
 
     @property
     def note(self) -> Mapping[str, Any]:
-        """What was asked for."""
-        return _read(self.folder / _NOTE)
+        """What was requested; empty when it is not there, or damaged."""
+        note = _read(self.folder / _NOTE)
+        return note if has_shape(note, _NOTE_SHAPE) else {}
+
+    @property
+    def damage(self) -> str:
+        """What is wrong with the record of this request; empty when nothing is."""
+        path = self.folder / _NOTE
+        if self.note or not path.exists():
+            return ""
+        return f"{path} is damaged: it does not say what was requested. Nothing was changed."
 
     @property
     def state(self) -> State:
@@ -78,7 +90,8 @@ class Job:
     @property
     def progress(self) -> Mapping[str, Any] | None:
         """The phase, the steps done in it and the most there can be; none before the first."""
-        return _read(self.folder / _PROGRESS) or None
+        progress = _read(self.folder / _PROGRESS)
+        return progress if has_shape(progress, _PROGRESS_SHAPE) else None
 
     def said(self) -> str:
         """What the command said last; of a traceback, its last line."""
@@ -101,10 +114,8 @@ def jobs_folder(run: Path) -> Path:
 
 def jobs_of(run: Path) -> list[Job]:
     """The requests that were started here on a run, the oldest first."""
-    found = ((Job(note.parent), _read(note)) for note in jobs_folder(run).glob(f"*/{_NOTE}"))
-    # one that is being removed at this moment has no note any more
-    dated = sorted((str(note.get("when", "")), job.key, job) for job, note in found if note)
-    return [job for *_, job in dated]
+    jobs = [Job(note.parent) for note in jobs_folder(run).glob(f"*/{_NOTE}")]
+    return sorted(jobs, key=lambda job: (str(job.note.get("when", "")), job.key))
 
 
 class Jobs:
@@ -127,13 +138,16 @@ class Jobs:
             "forecast": asked.plan.document(ids=False)["forecast"],
         }
         with self._lock:
-            if job.note:  # with a list and orders of its own, which going on needs
+            if job.damage:
+                raise RunFolderError(job.damage)
+            if job.note:  # it has a list and options of its own, which resuming needs
                 raise RunFolderError(_BEGUN[job.state])
             _refuse_another(job)
-            job.folder.mkdir(parents=True, exist_ok=True)
+            for folder in (job.folder.parent, job.folder, job.folder / _IDS):
+                _make_private(folder)
             handle = acquire(job.folder / _LOCK, _UNDER_WAY)
             try:
-                atomic.write_bytes(job.folder / _IDS / asked.file_name, asked.content)
+                atomic.write_bytes(job.folder / _IDS / asked.file_name, asked.content, private=True)
                 self._launch(job, note, handle)
             finally:
                 os.close(handle)  # the process has its own copy
@@ -146,6 +160,8 @@ class Jobs:
             try:
                 if (job.out / SEAL).exists():
                     raise RunFolderError(_DONE)
+                if not job.note:
+                    raise RunFolderError(job.damage or _NOT_UNDER_WAY)
                 _refuse_another(job)
                 self._launch(job, dict(job.note), handle)
             finally:
@@ -157,10 +173,10 @@ class Jobs:
             if job.state != "running":
                 raise InputError(_NOT_UNDER_WAY)
             process = job.note.get("process")
-            if process is None:
+            if type(process) is not int or process <= 1:
                 raise InputError("This request is just being started or removed; try again in a moment.")
             try:
-                os.kill(int(process), signal.SIGINT)  # the lock is held, so the number is still its own
+                os.kill(process, signal.SIGINT)  # the lock is held, so the number is still its own
             except ProcessLookupError:
                 raise InputError(_NOT_UNDER_WAY) from None
 
@@ -185,7 +201,8 @@ class Jobs:
         (job.folder / _PROGRESS).unlink(missing_ok=True)
         note.pop("process", None)
         _write(job, note)  # so that nobody takes an earlier process for this one
-        with (job.folder / _LOG).open("wb") as log:
+        (job.folder / _LOG).unlink(missing_ok=True)  # one of another user would keep its mode
+        with open(job.folder / _LOG, "wb", opener=_open_private) as log:
             child = subprocess.Popen(
                 self._command(job, note),
                 stdin=subprocess.DEVNULL,
@@ -193,6 +210,7 @@ class Jobs:
                 stderr=subprocess.STDOUT,
                 pass_fds=[handle],
                 start_new_session=True,
+                umask=0o077,  # what it writes lists ids
                 env=os.environ | {"NO_COLOR": "1"},
             )
         threading.Thread(target=child.wait, daemon=True).start()  # so that an ended one leaves no zombie
@@ -231,12 +249,40 @@ _BEGUN: Mapping[State, str] = {
 
 
 def _write(job: Job, note: Mapping[str, Any]) -> None:
-    atomic.write_text(job.folder / _NOTE, json.dumps(note, indent=2) + "\n")
+    atomic.write_text(job.folder / _NOTE, json.dumps(note, indent=2) + "\n", private=True)
+
+
+def _make_private(folder: Path) -> None:
+    """A folder that only the user can enter, whatever the umask."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty when it is missing or damaged."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = parse_json(path.read_bytes(), path)
+    except (OSError, RunFolderError):
         return {}
-    return found
+    return content if isinstance(content, dict) else {}
+
+
+def _is_forecast(value: Any) -> bool:
+    return has_shape(value, {"steps": is_number, "low": is_number, "high": is_number_or_none})
+
+
+_NOTE_SHAPE: Shape = {
+    # a name and not a path: it becomes an argument of the command
+    "file": lambda value: is_text(value) and value == harmless(value),
+    "column": is_text,
+    "size": is_number,
+    "asked_by": is_text,
+    "oracle": is_flag,
+    "when": is_text,
+    "forecast": _is_forecast,
+}
+_PROGRESS_SHAPE: Shape = {"phase": is_text, "done": is_number, "total": is_number}

@@ -20,6 +20,7 @@ from remanence.scores import score_table
 from remanence.storage import SEAL
 from remanence.training import Run, open_run
 from remanence.types import Scores, Trace
+from remanence.web.damaged_files import reading
 from remanence.web.example_filter import percentiles
 from remanence.web.page_rendering import Figures
 from remanence.web.request_processes import jobs_of
@@ -64,6 +65,17 @@ class Shelved:
         train, _ = self.run.data()
         same = np.array_equal(train.ids, self.trace.ids)
         return train if same else train.take(self.trace.ids)  # a copy of the data, where it must be
+
+    @cached_property
+    def summary(self) -> str:
+        """The run in one sentence."""
+        run = self.run
+        with reading(run.folder.path):
+            settings, unlearning = run.settings, run.unlearning
+            text = f"{settings.model} on {settings.data}, {settings.recipe.epochs} epochs"
+            if unlearning:
+                text += f"; unlearned by {unlearning['method']}, {len(run.forgotten)} examples forgotten"
+        return f"{text}."
 
     def read(self) -> None:
         """Have the data in memory; what is wrong with them is said to whoever asks for them."""
@@ -117,6 +129,7 @@ class Shelf:
         self._keep = keep
         self._kept: OrderedDict[int, tuple[int, Shelved]] = OrderedDict()
         self._lock = threading.Lock()
+        self._problems: dict[Path, str] = {}
 
     def check_number(self, number: int) -> None:
         """Refuse a number that no run has."""
@@ -146,7 +159,8 @@ class Shelf:
             self._kept.pop(number, None)
             raise RunFolderError(f"{path} is no longer there, or not yet finished.") from None
         if number not in self._kept or self._kept[number][0] != changed:
-            self._kept[number] = changed, Shelved(open_run(path))
+            with reading(path):
+                self._kept[number] = changed, Shelved(open_run(path))
         return self._kept[number][1]
 
     def warm(self) -> None:
@@ -162,11 +176,27 @@ class Shelf:
         """Add the runs that requests have made of those here, and of them."""
         with self._lock:
             known = {path.resolve() for path in self.paths}
-            for path in self.paths:  # grows as we go
-                for made in _made_of(path):
+            for path in self.paths:  # grows as runs are added
+                for made in self._made_from(path):
                     if made not in known:
                         known.add(made)
                         self.paths.append(_short(made))
+
+    def _made_from(self, path: Path) -> list[Path]:
+        """Finished runs that requests made from this one, here or on the command line."""
+        self._problems.pop(path, None)
+        runs = [job.out for job in jobs_of(path)]
+        try:
+            further = continuation(path)
+            runs += [further.folder] if further is not None else []
+            return [run.resolve() for run in runs if (run / SEAL).exists()]
+        except (RemanenceError, OSError) as error:
+            self._problems[path] = _sentence(error)
+        return [job.out.resolve() for job in jobs_of(path) if (job.out / SEAL).exists()]
+
+    def problem(self, path: Path) -> str:
+        """What is wrong with the record of the requests on a run; empty when nothing is."""
+        return self._problems.get(path, "")
 
     def number_of(self, path: Path) -> int | None:
         """The number of a run, where it is here."""
@@ -183,19 +213,15 @@ class Shelf:
         with self._lock:
             try:
                 return self._current(number)
-            except RemanenceError as error:
-                return str(error)
+            except (RemanenceError, OSError) as error:
+                return _sentence(error)
+
+
+def _sentence(error: RemanenceError | OSError) -> str:
+    return str(error) if isinstance(error, RemanenceError) else f"It cannot be read: {error.strerror}."
 
 
 def _short(path: Path) -> Path:
     """As a person in this folder would write it."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
-
-
-def _made_of(path: Path) -> list[Path]:
-    """Finished runs that requests made of this one, from here or from the command line."""
-    runs = [job.out for job in jobs_of(path)]
-    further = continuation(path)
-    runs += [further.folder] if further is not None else []
-    return [run.resolve() for run in runs if (run / SEAL).exists()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,7 +12,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 
 from remanence.display.plots import draw_measurements, draw_norms, draw_scores
-from remanence.errors import RunFolderError
+from remanence.errors import RemanenceError, RunFolderError
+from remanence.web.damaged_files import reading
 from remanence.web.example_filter import Range, Wish, read_wish, show
 from remanence.web.page_rendering import page
 from remanence.web.run_catalog import Shelf, Shelved
@@ -27,15 +29,18 @@ def add_run_pages(app: FastAPI, shelf: Shelf) -> None:
 
     @app.get("/")
     def runs() -> HTMLResponse:
-        return page("runs.html", runs=shelf.all())
+        return page("runs.html", runs=[_run_row(shelf, *row) for row in shelf.all()])
 
     @app.get("/runs/{number}")
     def one_run(number: int) -> HTMLResponse:
-        return _run_page(number, shelf.get(number))
+        shelved = shelf.get(number)
+        with reading(shelved.run.folder.path):
+            return _run_page(number, shelved)
 
     @app.get("/runs/{number}/examples")
     def examples(number: int, request: Request) -> HTMLResponse:
-        return _examples_page(number, shelf.get(number), dict(request.query_params))
+        shelved = shelf.get(number)
+        return _examples_page(number, shelved, dict(request.query_params))
 
     @app.get("/runs/{number}/points")
     def scatter(number: int, request: Request) -> JSONResponse:
@@ -61,6 +66,15 @@ def add_run_pages(app: FastAPI, shelf: Shelf) -> None:
         if not shelved.shows_pictures:
             raise RunFolderError("The examples of this run are no pictures.")
         return _picture(shelved.thumbnail(place))
+
+
+def _run_row(shelf: Shelf, number: int, path: Path, shelved: Shelved | str) -> dict[str, Any]:
+    row = {"number": number, "path": path, "summary": "", "problems": [shelf.problem(path)]}
+    try:
+        row["summary"] = shelved if isinstance(shelved, str) else shelved.summary
+    except (RemanenceError, OSError) as error:
+        row["problems"] = [str(error)]
+    return row | {"is_open": not isinstance(shelved, str)}
 
 
 def _picture(content: bytes) -> Response:
