@@ -16,7 +16,7 @@ import remanence as rm
 from remanence.certify import certify, load_problem
 from remanence.data import digits
 from remanence.storage.folder import SEAL, seal_in_place
-from remanence.web.request_processes import jobs_of
+from remanence.web.request_jobs import jobs_of_run
 
 Visit = Callable[..., Any]
 IDS = digits()[0].ids.tolist()
@@ -37,12 +37,12 @@ def handled(calibrated: Path, made_once: Callable[..., Path], visit: Visit) -> P
             ids = "id\n" + "".join(f"{example}\n" for example in IDS[100:140])
             answer = browser.post("/runs/0/plan", file=("legal.csv", ids.encode()))
             browser.post(f"{answer.headers['location']}/start", asked_by="Legal")
-            [job] = jobs_of(place / "run")
+            [job] = jobs_of_run(place / "run")
             deadline = time.monotonic() + 240
             while job.state == "running":
-                assert time.monotonic() < deadline, job.said()
+                assert time.monotonic() < deadline, job.last_output()
                 time.sleep(0.1)
-            assert job.state == "finished", job.said()
+            assert job.state == "finished", job.last_output()
         os.umask(before)
         certificate = certify(load_problem("digits"), runs=2, steps=50, attack_models=0)
         (place / "certificate.json").write_text(json.dumps(certificate.document()))

@@ -1,4 +1,4 @@
-"""What is claimed to bound something, and what each claim is worth."""
+"""The page of certificates and of the bounds of all runs, each with its status."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from remanence.web.damaged_files import (
     reading,
 )
 from remanence.web.page_rendering import page
-from remanence.web.run_catalog import Shelf, Shelved
+from remanence.web.run_catalog import OpenedRun, RunCatalog
 
 _CERTIFICATE: Shape = {
     "status": is_text,
@@ -38,14 +38,12 @@ _CERTIFICATE: Shape = {
 SCORE = "privacy_loss"
 
 
-def add_certificate_pages(app: FastAPI, shelf: Shelf, certificates: Sequence[Path]) -> None:
-    """Serve the page."""
-
+def add_certificate_pages(app: FastAPI, catalog: RunCatalog, certificates: Sequence[Path]) -> None:
     @app.get("/certificates")
     def claims() -> HTMLResponse:
         return page(
             "certificates.html",
-            runs=[_claims_of(number, path, shelved) for number, path, shelved in shelf.all()],
+            runs=[_claims_of(number, path, opened) for number, path, opened in catalog.all()],
             certificates=[_certificate(path) for path in certificates],
         )
 
@@ -55,7 +53,9 @@ def read_certificate(path: Path) -> dict[str, Any]:
     try:
         certificate = json.loads(path.read_bytes())
     except OSError:
-        raise DataError(f"{path} must be what `remanence certify --json` prints; it is not there.") from None
+        raise DataError(
+            f"{path} must be what `remanence certify --json` prints; the file is missing."
+        ) from None
     except (ValueError, RecursionError):
         certificate = None
     if not has_shape(certificate, _CERTIFICATE):
@@ -66,22 +66,22 @@ def read_certificate(path: Path) -> dict[str, Any]:
 
 def _certificate(path: Path) -> dict[str, Any]:
     try:
-        return {"path": path, "found": read_certificate(path), "why": ""}
+        return {"path": path, "content": read_certificate(path), "why": ""}
     except RemanenceError as error:
-        return {"path": path, "found": None, "why": str(error)}
+        return {"path": path, "content": None, "why": str(error)}
 
 
-def _claims_of(number: int, path: Path, shelved: Shelved | str) -> dict[str, Any]:
+def _claims_of(number: int, path: Path, opened: OpenedRun | str) -> dict[str, Any]:
     empty: dict[str, Any] = {"number": number, "path": path, "losses": None, "past": [], "why": ""}
-    if isinstance(shelved, str):
-        return empty | {"why": shelved}
+    if isinstance(opened, str):
+        return empty | {"why": opened}
     try:
-        known = empty | {"past": _past(shelved)}
+        known = empty | {"past": _past(opened)}
     except (RemanenceError, OSError) as error:
         return empty | {"why": f"Its ledger cannot be read: {error}"}
     try:
         with reading(path):
-            return known | {"losses": _losses(shelved)}
+            return known | {"losses": _losses(opened)}
     except (RemanenceError, OSError) as error:
         return known | {"why": str(error)}
 
@@ -99,17 +99,17 @@ _LEDGER_ROW: Shape = {
 }
 
 
-def _past(shelved: Shelved) -> list[dict[str, Any]]:
+def _past(opened: OpenedRun) -> list[dict[str, Any]]:
     """The requests that the run's ledger lists."""
-    rows = read_ledger(shelved.run)
+    rows = read_ledger(opened.run)
     if not all(has_shape(row, _LEDGER_ROW) for row in rows):
         raise RunFolderError("it is damaged, or was changed by hand.")
     return rows
 
 
-def _losses(shelved: Shelved) -> dict[str, Any]:
-    """The privacy losses of a run's examples as one line, with what they are worth."""
-    scores, mechanism = shelved.scores[SCORE], shelved.trace.mechanism
+def _losses(opened: OpenedRun) -> dict[str, Any]:
+    """The range of the privacy losses of a run, with their status."""
+    scores, mechanism = opened.scores[SCORE], opened.trace.mechanism
     low, middle, high = np.quantile(scores.values, (0, 0.5, 1), method="higher")
     return {
         "status": scores.status,
