@@ -33,9 +33,9 @@ def test_from_the_hardest_examples_to_the_evidence_of_a_request(
 
 def brush_the_hardest(visit: Any, name: str) -> None:
     page = visit.page
-    page.get_by_role("link", name="Look at its examples").click()
+    page.get_by_role("link", name="Show the examples").click()
     page.locator("#scatter[data-ready=yes] canvas").wait_for()
-    all_of_them = page.locator("#found [role=status]").inner_text()
+    all_of_them = page.locator("#results [role=status]").inner_text()
     page.locator("#scatter").scroll_into_view_if_needed()
     box = page.locator("#scatter canvas").bounding_box()
     page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 12)
@@ -44,9 +44,9 @@ def brush_the_hardest(visit: Any, name: str) -> None:
     page.mouse.up()
     page.wait_for_url(re.compile(r"against_from=[\d.]"))
     page.wait_for_function(
-        "before => document.querySelector('#found [role=status]').innerText !== before", arg=all_of_them
+        "before => document.querySelector('#results [role=status]').innerText !== before", arg=all_of_them
     )
-    assert 0 < int(page.locator("#found [role=status]").inner_text().split()[0]) < 400
+    assert 0 < int(page.locator("#results [role=status]").inner_text().split()[0]) < 400
     assert float(page.locator("#from").input_value()) > 0  # the number fields say what was brushed
     page.wait_for_function(
         "() => [...document.querySelectorAll('.gallery img')].slice(0, 4).every(i => i.naturalWidth)"
@@ -76,7 +76,7 @@ def plan(visit: Any, name: str) -> None:
     page.get_by_role("link", name="Plan a request").click()
     page.get_by_label("Paste ids").fill(IDS)
     visit.check()
-    page.get_by_role("button", name="Plan it").click()
+    page.get_by_role("button", name="Plan", exact=True).click()
     page.get_by_role("heading", name="Plan for the removal of 40 examples").wait_for()
     page.get_by_text("90 % interval").wait_for()
     page.wait_for_load_state("networkidle")
@@ -86,7 +86,7 @@ def plan(visit: Any, name: str) -> None:
 
 def carry_out(visit: Any, name: str) -> None:
     page = visit.page
-    page.get_by_label("Who asked").fill("Legal")
+    page.get_by_label("Requested by").fill("Legal")
     page.get_by_role("button", name="Start the request").click()
     page.get_by_role("button", name="Stop").wait_for()
     visit.check()
@@ -94,7 +94,7 @@ def carry_out(visit: Any, name: str) -> None:
     page.get_by_role("link", name="Open the evidence").wait_for(timeout=90_000)  # it finishes while we watch
     visit.check()
     page.get_by_role("link", name="Open the evidence").click()
-    page.get_by_role("heading", name="Verified just now").wait_for()
+    page.get_by_role("heading", name="Verification").wait_for()
     assert page.locator(".checks .bad").count() == 0
     assert page.locator(".checks .ok").count() >= 8
     visit.check()
@@ -105,7 +105,7 @@ def look_around(visit: Any, folder: Path, name: str) -> None:
     page = visit.page
     page.get_by_role("link", name="Open the document").click()
     page.get_by_role("heading", name="Evidence of forgetting").wait_for()
-    page.get_by_text("asked for by Legal").wait_for()
+    page.get_by_text("requested by Legal").wait_for()
     for place in ("requests", "certificates", "studies"):
         page.goto(visit.home + place)
         visit.check()
@@ -125,7 +125,7 @@ def look_around(visit: Any, folder: Path, name: str) -> None:
 def test_everything_works_without_javascript(open_page: Open) -> None:
     page = open_page(1280, "light", java_script_enabled=False).page
     page.get_by_role("link", name="plain", exact=True).click()
-    page.get_by_role("link", name="Look at its examples").click()
+    page.get_by_role("link", name="Show the examples").click()
     page.get_by_label("Class").select_option("8")
     page.get_by_label("Percentile from").fill("50")
     page.get_by_role("button", name="Show").click()
@@ -133,7 +133,7 @@ def test_everything_works_without_javascript(open_page: Open) -> None:
     assert page.locator(".gallery li").count() == 48
     page.goto(page.url.split("/examples")[0] + "/plan")
     page.get_by_label("Paste ids").fill(IDS)
-    page.get_by_role("button", name="Plan it").click()
+    page.get_by_role("button", name="Plan", exact=True).click()
     page.get_by_role("button", name="Start the request").click()
     page.get_by_role("link", name="Open the evidence").wait_for(timeout=90_000)  # the page loads itself anew
 
@@ -141,12 +141,12 @@ def test_everything_works_without_javascript(open_page: Open) -> None:
 def test_the_keyboard_does_what_the_brush_does(open_page: Open) -> None:
     page = open_page(1280, "light").page
     page.get_by_role("link", name="plain", exact=True).press("Enter")
-    page.get_by_role("link", name="Look at its examples").press("Enter")
+    page.get_by_role("link", name="Show the examples").press("Enter")
     page.locator("#from").focus()
     page.keyboard.type("100")
     page.keyboard.press("Enter")
     page.wait_for_url("**from=100**")
-    page.wait_for_function("() => document.querySelectorAll('#found .gallery li').length > 0")
+    page.wait_for_function("() => document.querySelectorAll('#results .gallery li').length > 0")
     page.get_by_label("First").select_option("smallest")  # what is just inside
     page.get_by_role("button", name="Show").press("Enter")
     page.wait_for_url("**order=smallest**from=100**")
@@ -164,7 +164,7 @@ def number(text: str) -> float:
 def test_what_was_refused_in_the_background_is_said(open_page: Open) -> None:
     page = open_page(1280, "light").page
     page.get_by_role("link", name="plain", exact=True).click()
-    page.get_by_role("link", name="Look at its examples").click()
+    page.get_by_role("link", name="Show the examples").click()
     page.get_by_label("Percentile from").fill("60")
     page.get_by_label("to", exact=True).first.fill("50")
     page.get_by_role("button", name="Show").click()
@@ -180,7 +180,7 @@ def test_the_keyboard_keeps_its_place_while_a_page_renews_itself(open_page: Open
     page.get_by_role("link", name="keys", exact=True).click()
     page.get_by_role("link", name="Plan a request").click()
     page.get_by_label("Paste ids").fill(IDS.replace("\n", ","))
-    page.get_by_role("button", name="Plan it").click()
+    page.get_by_role("button", name="Plan", exact=True).click()
     page.get_by_label("Retrain a model").check()  # so that it lasts
     page.get_by_role("button", name="Start the request").click()
     page.get_by_role("button", name="Stop").focus()

@@ -66,7 +66,7 @@ class Browser:
         return asyncio.run(ask())
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def visit() -> Callable[..., Browser]:
     return Browser
 

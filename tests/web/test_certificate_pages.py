@@ -29,7 +29,7 @@ def test_every_claim_has_its_status(run: Path, visit: Visit, tmp_path: Path) -> 
     (tmp_path / "certificate.json").unlink()
     gone = visit([run], certificates=[tmp_path / "certificate.json"]).get("/certificates")
     assert gone.status_code == 200
-    assert "it is not there" in gone.text
+    assert "the file is missing" in gone.text
 
 
 def test_without_certificates_it_says_how_to_make_one(visit: Visit) -> None:

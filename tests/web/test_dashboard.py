@@ -18,8 +18,8 @@ from PIL import Image
 import remanence as rm
 from remanence.scores import score_table
 from remanence.training import RunSettings, train_run
-from remanence.web.example_filter import PAGE, percentiles, read_wish, show
-from remanence.web.run_catalog import Shelf
+from remanence.web.example_filter import PAGE, percentiles, read_filter, select_page
+from remanence.web.run_catalog import RunCatalog
 from remanence.web.server import free_socket
 from remanence.web.thumbnails import thumbnail_png
 
@@ -193,7 +193,7 @@ def test_a_disk_that_refuses_is_said(made: Path, tmp_path: Path, visit: Visit) -
     assert browser.get("/runs/0").status_code == 200
     (tmp_path / "run" / "config.toml").unlink()
     gone = browser.get("/runs/0")
-    assert (gone.status_code, "has gone" in gone.text) == (404, True)
+    assert (gone.status_code, "is missing" in gone.text) == (404, True)
     (tmp_path / "run" / "config.toml").mkdir()  # anything but a missing file
     refused = browser.get("/runs/0")
     assert (refused.status_code, "The disk refused: Is a directory." in refused.text) == (500, True)
@@ -203,22 +203,22 @@ def test_a_fault_of_ours_says_so_and_tells_nothing(
     made: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser = visit([made / "run"], faults_end_the_test=False)
-    monkeypatch.setattr("remanence.web.run_pages.show", lambda *_: 1 // 0)
+    monkeypatch.setattr("remanence.web.run_pages.select_page", lambda *_: 1 // 0)
     answer = browser.get("/runs/0/examples")
     assert answer.status_code == 500
-    assert "a fault of the dashboard" in answer.text
+    assert "a bug in the dashboard" in answer.text
     assert not any(told in answer.text for told in ("ZeroDivision", "Traceback", str(made), TOKEN))
 
 
 def test_a_run_that_was_let_go_leaves_memory_at_once(made: Path) -> None:
-    shelf = Shelf([made / "run", made / "<i>rows"], keep=1)
+    catalog = RunCatalog([made / "run", made / "<i>rows"], keep=1)
     gc.disable()  # which would free it some time
     try:
-        shelf.get(0).thumbnail(3)
-        held = weakref.ref(shelf.get(0).examples)
+        catalog.get(0).thumbnail(3)
+        held = weakref.ref(catalog.get(0).examples)
         assert held() is not None
-        _ = shelf.get(1).trace
-        shelf.get(1)
+        _ = catalog.get(1).trace
+        catalog.get(1)
         assert held() is None
     finally:
         gc.enable()
@@ -281,11 +281,11 @@ def test_small_answers_are_sent_at_once() -> None:
 def test_ties_and_infinities_are_paged_once_each() -> None:
     values = np.array([np.inf, 1.0, 1.0, np.inf, 0.0] * 30)
     labels = np.zeros(150, np.int64)
-    wishes = [read_wish({"page": str(page)}, ["s"], 1) for page in range(1, 5)]
+    wishes = [read_filter({"page": str(page)}, ["s"], 1) for page in range(1, 5)]
     seen = [
         place
-        for wish in wishes
-        for place in show(wish, {"s": values}, percentiles(values), labels).places.tolist()
+        for chosen in wishes
+        for place in select_page(chosen, {"s": values}, percentiles(values), labels).places.tolist()
     ]
     assert sorted(seen) == list(range(150))
 
@@ -332,14 +332,14 @@ def test_scripts_come_from_here_and_nothing_else_does(browser: Browser) -> None:
 
 
 def test_the_data_of_only_a_few_runs_are_kept_in_memory(made: Path) -> None:
-    shelf = Shelf([made / "run", made / "<i>rows", made / "bare"], keep=1)
-    shelf.warm()
-    first = shelf.get(0)
+    catalog = RunCatalog([made / "run", made / "<i>rows", made / "bare"], keep=1)
+    catalog.warm()
+    first = catalog.get(0)
     assert first.is_loaded  # before anybody asked
-    shelf.all()
-    assert shelf.get(0) is first
-    assert len(shelf.get(1).examples) > 0
-    assert shelf.get(1).is_loaded
-    assert not shelf.get(0).is_loaded
-    Shelf([]).warm()
-    Shelf([made / "bare", made / "nowhere"]).warm()
+    catalog.all()
+    assert catalog.get(0) is first
+    assert len(catalog.get(1).examples) > 0
+    assert catalog.get(1).is_loaded
+    assert not catalog.get(0).is_loaded
+    RunCatalog([]).warm()
+    RunCatalog([made / "bare", made / "nowhere"]).warm()

@@ -20,7 +20,7 @@ from remanence.requests.request_ledger import read_ledger
 from remanence.requests.signing import hash_ids
 from remanence.storage import SEAL
 from remanence.training import open_run
-from remanence.web.request_processes import Job, jobs_of
+from remanence.web.request_jobs import Job, jobs_of_run
 
 IDS = digits()[0].ids.tolist()
 Visit = Callable[..., Any]
@@ -39,17 +39,17 @@ def begun(job: Job) -> None:
     """Wait until a request's new run is under way."""
     deadline = time.monotonic() + 120
     while not (job.out / "unfinished.toml").exists():
-        assert job.state == "running", job.said()
-        assert time.monotonic() < deadline, job.said()
+        assert job.state == "running", job.last_output()
+        assert time.monotonic() < deadline, job.last_output()
         time.sleep(0.002)
 
 
 def ended(run: Path) -> Job:
     """Wait for the only request on a run to end, however."""
-    [job] = jobs_of(run)
+    [job] = jobs_of_run(run)
     deadline = time.monotonic() + 120
     while job.state == "running":
-        assert time.monotonic() < deadline, job.said()
+        assert time.monotonic() < deadline, job.last_output()
         time.sleep(0.1)
     return job
 
@@ -63,7 +63,7 @@ def test_a_request_from_its_plan_to_its_evidence(run: Path, visit: Visit) -> Non
     request = answer.headers["location"]
     assert "hx-get" in browser.get(request).text  # it is watched
     job = ended(run)
-    assert job.state == "finished", job.said()
+    assert job.state == "finished", job.last_output()
     assert job.out.parent.parent == run.parent / "run-requests"
     page = browser.get(request).text
     assert "hx-get" not in page
@@ -72,7 +72,7 @@ def test_a_request_from_its_plan_to_its_evidence(run: Path, visit: Visit) -> Non
     assert made is not None
     number = int(made[1])
     check_evidence(browser, number, job)
-    assert "What was measured on the way" in browser.get(f"/runs/{number}").text
+    assert "Measurements over steps" in browser.get(f"/runs/{number}").text
     for address in (
         "/",
         "/requests",
@@ -84,9 +84,9 @@ def test_a_request_from_its_plan_to_its_evidence(run: Path, visit: Visit) -> Non
         assert browser.get(address).status_code == 200, address
     assert "finished" in browser.get("/requests").text
     check_nothing_starts_twice(browser, place, request)
-    artifacts = list_remaining_artifacts(open_run(job.out))
+    artifacts = list_remaining_artifacts(open_run(job.out), erase=[run])
     erased = {artifact.path.name for artifact in artifacts if artifact.erasable}
-    assert "weights.safetensors" in erased  # of the model before, which does not lie beside the new one
+    assert "weights.safetensors" in erased  # of the earlier model, which is not beside the new one
 
 
 def check_evidence(browser: Any, number: int, job: Job) -> None:
@@ -108,21 +108,21 @@ def check_evidence(browser: Any, number: int, job: Job) -> None:
     content = weights.read_bytes()
     weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     tampered = browser.get(f"/runs/{number}/evidence").text
-    assert "weights.safetensors is the file that the evidence is about: this is NOT so" in tampered
+    assert "weights.safetensors is the file that the evidence is about: NOT true" in tampered
     weights.write_bytes(content)
 
 
 def check_nothing_starts_twice(browser: Any, place: str, request: str) -> None:
     again = browser.post(f"{place}/start")
     assert again.status_code == 409
-    assert "carried out already" in again.text
+    assert "already been carried out" in again.text
     assert f'href="{request}"' in again.text
     other = browser.post(f"{planned(browser, IDS[200:230])}/start")
     assert other.status_code == 409
-    assert "goes on in" in other.text
+    assert "is continued in" in other.text
     assert "Look at the requests" in other.text  # it has no page of its own
-    for deed in ("stop", "resume", "discard"):
-        assert browser.post(f"{request}/{deed}").status_code == 409
+    for action in ("stop", "resume", "discard"):
+        assert browser.post(f"{request}/{action}").status_code == 409
 
 
 def test_two_browsers_start_the_same_request(run: Path, visit: Visit) -> None:
@@ -142,12 +142,12 @@ def test_two_browsers_start_the_same_request(run: Path, visit: Visit) -> None:
     elsewhere = visit([run])  # a dashboard of its own over the same run
     refused = elsewhere.post(f"{planned(elsewhere, IDS[100:140])}/start")
     assert refused.status_code == 409
-    assert "being carried out already" in refused.text
+    assert "already running" in refused.text
     other = elsewhere.post(f"{planned(elsewhere, IDS[200:230])}/start")
     assert other.status_code == 409  # even before the first has said on disk that it is under way
     assert "Another request" in other.text
     assert ended(run).state == "finished"
-    assert len(jobs_of(run)) == 1
+    assert len(jobs_of_run(run)) == 1
 
 
 def test_stopped_resumed_and_the_same(run: Path, visit: Visit) -> None:
@@ -157,7 +157,7 @@ def test_stopped_resumed_and_the_same(run: Path, visit: Visit) -> None:
     }
     start = f"{planned(browser, IDS[100:140])}/start"
     request = browser.post(start, oracle="yes").headers["location"]
-    [job] = jobs_of(run)
+    [job] = jobs_of_run(run)
     while job.progress is None and job.state == "running":
         time.sleep(0.01)
     assert "Step " in browser.get(f"{request}/progress").text
@@ -167,13 +167,13 @@ def test_stopped_resumed_and_the_same(run: Path, visit: Visit) -> None:
     assert job.state == "stopped"
     assert {name: (run / name).read_bytes() for name in before} == before
     page = browser.get(request).text
-    assert "Go on" in page
+    assert "Resume" in page
     assert "Finished work is kept" in " ".join(page.split())
     assert "Traceback" not in page
     assert "stopped" in browser.get("/requests").text
     assert browser.post(f"{request}/stop").status_code == 409
     again = browser.post(f"{planned(browser, IDS[100:140], file='other.txt')}/start")
-    assert (again.status_code, "go on with it" in again.text) == (
+    assert (again.status_code, "resume or discard it" in again.text) == (
         409,
         True,
     )  # not begun anew from another list
@@ -200,12 +200,12 @@ def test_given_up_makes_room_for_another(run: Path, visit: Visit) -> None:
 def test_a_process_that_was_killed_has_stopped(run: Path, visit: Visit) -> None:
     browser = visit([run])
     request = browser.post(f"{planned(browser, IDS[100:140])}/start").headers["location"]
-    [job] = jobs_of(run)
+    [job] = jobs_of_run(run)
     begun(job)
     os.kill(int(job.note["process"]), signal.SIGKILL)
     assert ended(run).state == "stopped"
     assert not (job.out / SEAL).exists(), "the kill must meet unfinished work"
-    assert "Go on" in visit([run]).get(request).text  # in a dashboard that was started since
+    assert "Resume" in visit([run]).get(request).text  # in a dashboard that was started since
     moved = run.parent / "elsewhere"
     moved.mkdir()
     for each in (run, job.folder.parent):
@@ -272,7 +272,7 @@ def test_signed_with_the_dashboards_key(run: Path, visit: Visit, tmp_path: Path)
     browser = visit([run], key=tmp_path / "key.pem")
     browser.post(f"{planned(browser, IDS[100:130])}/start", oracle="yes")
     job = ended(run)
-    assert job.state == "finished", job.said()
+    assert job.state == "finished", job.last_output()
     told = read_evidence(job.out / "evidence.json")
     assert told["signature"]["public_key"] == key.public_key().public_bytes_raw().hex()
     assert all(row["oracle"] is not None for row in told["audit"] if row["metric"] == "ua")
@@ -298,6 +298,6 @@ def test_requests_that_are_not_there(run: Path, visit: Visit, address: str) -> N
     assert "<h1>" in answer.text
 
 
-@pytest.mark.parametrize("deed", ["stop", "resume", "discard", "erase"])
-def test_nothing_is_done_to_requests_that_are_not_there(run: Path, visit: Visit, deed: str) -> None:
-    assert visit([run]).post(f"/runs/0/requests/x/{deed}").status_code == 404
+@pytest.mark.parametrize("action", ["stop", "resume", "discard", "erase"])
+def test_nothing_is_done_to_requests_that_are_not_there(run: Path, visit: Visit, action: str) -> None:
+    assert visit([run]).post(f"/runs/0/requests/x/{action}").status_code == 404

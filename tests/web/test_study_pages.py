@@ -32,7 +32,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, own: Planned) -> Path:
 
 def test_stages_that_are_there_and_missing(store: Path, visit: Visit) -> None:
     page = visit([], store=store).get("/studies").text
-    assert "Nothing is being computed" in page
+    assert "No study is running" in page
     assert "1 of 5 stages: train 1/2, score 0/2, figure 0/1" in page
     goal = plan(load_study("proxies", "smoke")).goal
     one = visit([], store=store).get(f"/studies/{goal.key}").text
@@ -43,7 +43,7 @@ def test_stages_that_are_there_and_missing(store: Path, visit: Visit) -> None:
 def test_a_study_under_way_is_said_to_be(store: Path, visit: Visit) -> None:
     with exclusive(store / ".lock", "nobody else"):
         page = visit([], store=store).get("/studies/progress").text
-    assert "being computed" in page
+    assert "is running in this store" in page
     assert "every 2s" in page
 
 
@@ -53,7 +53,7 @@ def test_stages_of_studies_that_cannot_be_told_are_counted(store: Path, visit: V
     [score] = store.glob("score-*")
     shutil.copytree(score, tmp_path / score.name)
     page = visit([], store=tmp_path).get("/studies").text
-    assert "holds 1 stage of studies that cannot be told here" in page
+    assert "holds 1 stage of studies that are not known here" in page
     assert "empty" not in page
 
 

@@ -1,4 +1,4 @@
-"""The dashboard: its pages put together."""
+"""The dashboard as an ASGI application."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from remanence.web.fair_queue import FairTurns
 from remanence.web.page_rendering import message
 from remanence.web.plan_pages import add_plan_pages
 from remanence.web.plans import Plans
+from remanence.web.request_jobs import JobRunner
 from remanence.web.request_pages import add_request_pages
-from remanence.web.request_processes import Jobs
-from remanence.web.run_catalog import Shelf
+from remanence.web.run_catalog import RunCatalog
 from remanence.web.run_pages import add_run_pages
 from remanence.web.static_files import add_static_files
 from remanence.web.study_pages import add_study_pages
@@ -35,15 +35,15 @@ def make_app(
     key: Path | None = None,
     certificates: Sequence[Path] = (),
 ) -> FastAPI:
-    """The dashboard, for whoever has the token.
+    """Make the dashboard.
 
     Args:
-        runs: what it shows.
-        token: who has it may look, and start requests.
+        runs: folders of the runs to show.
+        token: secret that gives access to all pages and actions.
         store: folder with the artifacts of studies.
-        data_dir: folder of the data sets of the studies.
-        key: signs the evidence of requests that are started here.
-        certificates: files that `remanence certify --json` printed.
+        data_dir: folder with the data sets of the studies.
+        key: private key that signs the evidence of requests.
+        certificates: files with the output of `remanence certify --json`.
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(FairTurns)
@@ -53,14 +53,14 @@ def make_app(
     app.add_exception_handler(RequestValidationError, _nothing_here)
     app.add_exception_handler(OSError, _gone)
     app.add_exception_handler(Exception, _failed)
-    shelf, jobs = Shelf(runs), Jobs(key)
-    app.state.shelf = shelf
+    catalog, jobs = RunCatalog(runs), JobRunner(key)
+    app.state.catalog = catalog
     add_static_files(app)
-    add_run_pages(app, shelf)
-    add_plan_pages(app, shelf, Plans(), jobs)
-    add_request_pages(app, shelf, jobs)
+    add_run_pages(app, catalog)
+    add_plan_pages(app, catalog, Plans(), jobs)
+    add_request_pages(app, catalog, jobs)
     add_study_pages(app, store, data_dir)
-    add_certificate_pages(app, shelf, certificates)
+    add_certificate_pages(app, catalog, certificates)
     return app
 
 
@@ -71,16 +71,18 @@ def _refused(request: Request, error: Exception) -> HTMLResponse:
 
 def _gone(request: Request, error: Exception) -> HTMLResponse:
     if isinstance(error, FileNotFoundError):
-        return message(404, "This cannot be shown", "A file that this page needs has gone.")
+        return message(404, "This cannot be shown", "A file that this page needs is missing.")
     why = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be read or written"
     return message(500, "This cannot be done", f"The disk refused: {why}.")
 
 
 def _failed(request: Request, error: Exception) -> HTMLResponse:
-    """A fault of ours, which the terminal tells in full; it is answered outside the guard, so it says nothing more."""
-    return message(500, "Something went wrong", "This is a fault of the dashboard; the terminal says more.")
+    """A bug: the terminal has the traceback. The answer is made outside the access control, so it has no details."""
+    return message(
+        500, "Something went wrong", "This is a bug in the dashboard; the terminal shows the details."
+    )
 
 
 def _nothing_here(request: Request, error: Exception) -> HTMLResponse:
     status = error.status_code if isinstance(error, HTTPException) else 404
-    return message(status, "Nothing here", "There is no such page.")
+    return message(status, "Page not found", "There is no such page.")

@@ -1,4 +1,4 @@
-"""What is claimed to bound something, and what each claim is worth."""
+"""The page of certificates and of the bounds of all runs, each with its status."""
 
 from __future__ import annotations
 
@@ -11,23 +11,39 @@ import numpy as np
 from fastapi import FastAPI
 from fastapi.responses import HTMLResponse
 
-from remanence.errors import DataError, RemanenceError
+from remanence.errors import DataError, RemanenceError, RunFolderError
 from remanence.requests.request_ledger import read_ledger
+from remanence.web.damaged_files import (
+    Shape,
+    has_shape,
+    is_flag,
+    is_number,
+    is_number_or_none,
+    is_text,
+    reading,
+)
 from remanence.web.page_rendering import page
-from remanence.web.run_catalog import Shelf, Shelved
+from remanence.web.run_catalog import OpenedRun, RunCatalog
 
-_NEEDED = ("status", "k_instance", "epsilon", "delta", "reasons", "data", "n", "consistent")
+_CERTIFICATE: Shape = {
+    "status": is_text,
+    "k_instance": lambda value: isinstance(value, dict) and all(map(is_number, value.values())),
+    "epsilon": is_number,
+    "delta": is_number,
+    "reasons": lambda value: isinstance(value, list),
+    "data": is_text,
+    "n": is_number,
+    "consistent": lambda value: value is None or is_flag(value),
+}
 SCORE = "privacy_loss"
 
 
-def add_certificate_pages(app: FastAPI, shelf: Shelf, certificates: Sequence[Path]) -> None:
-    """Serve the page."""
-
+def add_certificate_pages(app: FastAPI, catalog: RunCatalog, certificates: Sequence[Path]) -> None:
     @app.get("/certificates")
     def claims() -> HTMLResponse:
         return page(
             "certificates.html",
-            runs=[_claims_of(number, path, shelved) for number, path, shelved in shelf.all()],
+            runs=[_claims_of(number, path, opened) for number, path, opened in catalog.all()],
             certificates=[_certificate(path) for path in certificates],
         )
 
@@ -35,40 +51,65 @@ def add_certificate_pages(app: FastAPI, shelf: Shelf, certificates: Sequence[Pat
 def read_certificate(path: Path) -> dict[str, Any]:
     """What `remanence certify --json` printed; anything else is refused."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        certificate = json.loads(path.read_bytes())
     except OSError:
-        raise DataError(f"{path} must be what `remanence certify --json` prints; it is not there.") from None
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or any(name not in found for name in _NEEDED):
+        raise DataError(
+            f"{path} must be what `remanence certify --json` prints; the file is missing."
+        ) from None
+    except (ValueError, RecursionError):
+        certificate = None
+    if not has_shape(certificate, _CERTIFICATE):
         raise DataError(f"{path} must be what `remanence certify --json` prints; it is something else.")
-    return found
+    content: dict[str, Any] = certificate
+    return content
 
 
 def _certificate(path: Path) -> dict[str, Any]:
     try:
-        return {"path": path, "found": read_certificate(path), "why": ""}
+        return {"path": path, "content": read_certificate(path), "why": ""}
     except RemanenceError as error:
-        return {"path": path, "found": None, "why": str(error)}
+        return {"path": path, "content": None, "why": str(error)}
 
 
-def _claims_of(number: int, path: Path, shelved: Shelved | str) -> dict[str, Any]:
+def _claims_of(number: int, path: Path, opened: OpenedRun | str) -> dict[str, Any]:
     empty: dict[str, Any] = {"number": number, "path": path, "losses": None, "past": [], "why": ""}
-    if isinstance(shelved, str):
-        return empty | {"why": shelved}
+    if isinstance(opened, str):
+        return empty | {"why": opened}
     try:
-        known = empty | {"past": read_ledger(shelved.run)}
-    except (RemanenceError, OSError, ValueError, KeyError) as error:
+        known = empty | {"past": _past(opened)}
+    except (RemanenceError, OSError) as error:
         return empty | {"why": f"Its ledger cannot be read: {error}"}
     try:
-        return known | {"losses": _losses(shelved)}
-    except RemanenceError as error:
+        with reading(path):
+            return known | {"losses": _losses(opened)}
+    except (RemanenceError, OSError) as error:
         return known | {"why": str(error)}
 
 
-def _losses(shelved: Shelved) -> dict[str, Any]:
-    """The privacy losses of a run's examples as one line, with what they are worth."""
-    scores, mechanism = shelved.scores[SCORE], shelved.trace.mechanism
+def _is_bound(value: Any) -> bool:
+    return has_shape(value, {"value": is_number_or_none, "status": is_text})
+
+
+_LEDGER_ROW: Shape = {
+    "request": is_text,
+    "size": is_number,
+    "when": is_text,
+    "bound": _is_bound,
+    "cumulative": _is_bound,
+}
+
+
+def _past(opened: OpenedRun) -> list[dict[str, Any]]:
+    """The requests that the run's ledger lists."""
+    rows = read_ledger(opened.run)
+    if not all(has_shape(row, _LEDGER_ROW) for row in rows):
+        raise RunFolderError("it is damaged, or was changed by hand.")
+    return rows
+
+
+def _losses(opened: OpenedRun) -> dict[str, Any]:
+    """The range of the privacy losses of a run, with their status."""
+    scores, mechanism = opened.scores[SCORE], opened.trace.mechanism
     low, middle, high = np.quantile(scores.values, (0, 0.5, 1), method="higher")
     return {
         "status": scores.status,

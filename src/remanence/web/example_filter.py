@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 from remanence.errors import InputError
 
 PAGE = 48
-"""Examples a page: fills a screen, loads at once."""
+"""Number of examples per page."""
 Floats = NDArray[np.float64]
 
 
@@ -31,18 +31,18 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What a visitor asked to see.
+class ExampleFilter:
+    """The examples to show, and their order.
 
     Args:
-        score: sorted by this.
+        score: the score to sort by.
         against: the second score of the scatter plot.
-        largest_first: or the smallest.
-        label: only this class; all when None.
-        low: only from this percentile of the score on.
-        high: only up to this one.
-        within: only where the score has these values.
-        within_against: only where the second score has these.
+        largest_first: sort in descending order.
+        label: class to show; None for all.
+        low: lowest percentile of the score.
+        high: highest percentile of the score.
+        within: range of the score.
+        within_against: range of the second score.
         page: counted from 1.
     """
 
@@ -58,28 +58,28 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A page of positions, and what it is a page of."""
+class ExamplePage:
+    """Positions of the examples on one page; `total` counts the examples on all pages."""
 
     places: NDArray[np.int64]
-    found: int
+    total: int
     page: int
     pages: int
 
 
-def read_wish(query: Mapping[str, str], scores: Sequence[str], classes: int) -> Wish:
-    """A wish from the address's query; what cannot be meant is refused in one sentence.
+def read_filter(query: Mapping[str, str], scores: Sequence[str], classes: int) -> ExampleFilter:
+    """Read a filter from the query of an address; an invalid value is an error.
 
-    `of` and `against_of` say which scores the values were meant for: those of another score are passed over.
+    `of` and `against_of` name the scores that the values were chosen for; values for another score are ignored.
     """
     score = _choice(query, "score", list(scores), next(iter(scores)))
-    others = [each for each in scores if each != score] or [score]
+    others = [other for other in scores if other != score] or [score]
     against = query.get("against", "")
     against = _choice(query, "against", list(scores), others[0]) if against != score else others[0]
     label = int(_number(query, "label", 0, classes - 1)) if query.get("label") else None
     low, high = (_number(query, name, 0, 100, start) for name, start in (("low", 0.0), ("high", 100.0)))
     _in_order("low", low, "high", high)
-    return Wish(
+    return ExampleFilter(
         score=score,
         against=against,
         largest_first=_choice(query, "order", ["largest", "smallest"], "largest") == "largest",
@@ -94,38 +94,40 @@ def read_wish(query: Mapping[str, str], scores: Sequence[str], classes: int) -> 
     )
 
 
-def show(wish: Wish, scores: Mapping[str, Floats], percentile: Floats, labels: NDArray[np.int64]) -> Shown:
-    """The wished page; one beyond the last is the last.
+def select_page(
+    chosen: ExampleFilter, scores: Mapping[str, Floats], percentile: Floats, labels: NDArray[np.int64]
+) -> ExamplePage:
+    """The chosen page of examples; a number beyond the last page gives the last.
 
     Args:
-        wish: what is asked for.
+        chosen: the filter.
         scores: the values of the score and of the one against it.
         percentile: of every example by the score.
         labels: class numbers.
     """
-    values = scores[wish.score]
-    keep = (percentile >= wish.low) & (percentile <= wish.high) & wish.within.holds(values)
-    keep &= wish.within_against.holds(scores[wish.against])
-    if wish.label is not None:
-        keep &= labels == wish.label
+    values = scores[chosen.score]
+    keep = (percentile >= chosen.low) & (percentile <= chosen.high) & chosen.within.holds(values)
+    keep &= chosen.within_against.holds(scores[chosen.against])
+    if chosen.label is not None:
+        keep &= labels == chosen.label
     kept = np.flatnonzero(keep)
-    order = np.argsort(-values[kept] if wish.largest_first else values[kept], kind="stable")
+    order = np.argsort(-values[kept] if chosen.largest_first else values[kept], kind="stable")
     pages = max(1, -(-len(kept) // PAGE))
-    page = min(wish.page, pages)
-    return Shown(kept[order][(page - 1) * PAGE : page * PAGE], len(kept), page, pages)
+    page = min(chosen.page, pages)
+    return ExamplePage(kept[order][(page - 1) * PAGE : page * PAGE], len(kept), page, pages)
 
 
 def percentiles(values: Floats) -> Floats:
-    """For each example the share of examples, in per cent, that have no larger score."""
+    """The percentage of examples whose score is not larger, for every example."""
     ranks: Floats = rankdata(values, method="max")
     return 100 * ranks / max(len(values), 1)
 
 
 def _choice(query: Mapping[str, str], name: str, known: Sequence[str], usual: str) -> str:
-    found = query.get(name) or usual
-    if found not in known:
+    value = query.get(name) or usual
+    if value not in known:
         raise InputError(f"`{name}` must be one of {', '.join(known)}.")
-    return found
+    return value
 
 
 def _range(query: Mapping[str, str], low: str, high: str) -> Range:

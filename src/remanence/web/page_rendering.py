@@ -1,4 +1,4 @@
-"""Templates into pages, and pictures for them."""
+"""Render templates and draw figures."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from remanence.display.page_templates import templates_of
 from remanence.display.plots import drawn_png
 
 
-def lasting(minutes: float) -> str:
-    """A time as people say it: 0.04 s, 12 s, 3.2 min, 1.5 h."""
+def format_minutes(minutes: float) -> str:
+    """A duration with its unit: 0.04 s, 12 s, 3.2 min, 1.5 h."""
     seconds = 60 * minutes
     for unit, size in (("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
@@ -25,21 +25,21 @@ def lasting(minutes: float) -> str:
 
 
 _PAGES = templates_of("remanence.web")
-_PAGES.filters["lasting"] = lasting
+_PAGES.filters["duration"] = format_minutes
 _KEPT_FIGURES = 200
 """Of one run: a few megabytes."""
 _DRAWING = threading.Lock()
-"""Matplotlib's settings are the process's; one figure is drawn at a time."""
+"""Matplotlib's settings are global, so one figure is drawn at a time."""
 
 
 def page(template: str, code: int = 200, /, **values: Any) -> HTMLResponse:
-    """A filled template."""
+    """Render a template."""
     text = _PAGES.get_template(template).render(**values)
     return HTMLResponse(text.encode("utf-8", "replace"), code)  # a file may hold what is no Unicode character
 
 
 def message(code: int, title: str, text: str, *, link: tuple[str, str] | None = None) -> HTMLResponse:
-    """A page that says one thing, and perhaps where to go on."""
+    """A page with one message and an optional link."""
     return page("message.html", code, title=title, text=text, link=link)
 
 

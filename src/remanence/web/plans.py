@@ -1,4 +1,4 @@
-"""What visitors ask for, planned and kept for a while: nothing on disk is changed."""
+"""Plans of requests, kept in memory for a while; nothing on disk is changed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from remanence.errors import InputError, RemanenceError, RunFolderError
 from remanence.requests import Plan, Request, make_plan, read_request
 from remanence.requests.request import model_hash
 from remanence.training import Run
+from remanence.web.damaged_files import reading
 from remanence.web.uploads import Form, printable
 
 KEPT = 16
@@ -24,15 +25,15 @@ _LONGEST_MESSAGE = 500
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """A request as it came, and its plan.
+class PlannedRequest:
+    """A request that was sent, and its plan.
 
     Args:
-        key: names the request: the same ids of the same model have the same key, whoever asks.
-        file_name: how its file is called.
-        content: that file's bytes, as they came.
-        column: of the ids, where the file is a table.
-        plan: what it would take.
+        key: name of the request; the same ids of the same model have the same key.
+        file_name: name of the file with the ids.
+        content: content of that file.
+        column: name of the column with the ids, in a table.
+        plan: the plan.
     """
 
     key: str
@@ -46,11 +47,11 @@ class Plans:
     """The last few plans, in memory."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[int, str], Asked] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, str], PlannedRequest] = OrderedDict()
         self._lock = threading.Lock()
 
-    def make(self, number: int, run: Run, form: Form) -> Asked:
-        """Plan what a form asks for; whatever is wrong with it is said in one sentence."""
+    def make(self, number: int, run: Run, form: Form) -> PlannedRequest:
+        """Plan the request in a form; an error message is one sentence."""
         file_name, content = _file(run, form)
         column = printable(form.fields.get("column", ""), LONGEST_COLUMN) or "id"
         with tempfile.TemporaryDirectory() as folder:
@@ -60,25 +61,27 @@ class Plans:
                 request = read_request(path, run, column=column, limits=UPLOAD_LIMITS)
             except RemanenceError as error:
                 raise InputError(_cut(str(error).replace(str(path), file_name))) from None
-        asked = Asked(request_key(run, request), file_name, content, column, make_plan(run, request))
+        with reading(run.folder.path):
+            plan = make_plan(run, request)
+        planned = PlannedRequest(request_key(run, request), file_name, content, column, plan)
         with self._lock:
-            self._kept[number, asked.key] = asked
-            self._kept.move_to_end((number, asked.key))
+            self._kept[number, planned.key] = planned
+            self._kept.move_to_end((number, planned.key))
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-        return asked
+        return planned
 
-    def get(self, number: int, key: str) -> Asked:
+    def get(self, number: int, key: str) -> PlannedRequest:
         """A plan by its key; one that has been dropped must be made again."""
         with self._lock:
-            found = self._kept.get((number, key))
-        if found is None:
+            planned = self._kept.get((number, key))
+        if planned is None:
             raise RunFolderError("This plan is no longer kept; paste the ids again.")
-        return found
+        return planned
 
-    def check(self, asked: Asked, run: Run) -> None:
+    def check(self, planned: PlannedRequest, run: Run) -> None:
         """Refuse a plan of a model that the run no longer holds."""
-        if asked.plan.model != model_hash(run):
+        if planned.plan.model != model_hash(run):
             raise InputError(
                 "The run has changed since this was planned; plan it again. Nothing was changed."
             )

@@ -1,4 +1,4 @@
-"""The runs that a dashboard shows, read when first asked for and again when they have changed."""
+"""The runs that a dashboard shows, read when first needed, and again when they have changed."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from remanence.scores import score_table
 from remanence.storage import SEAL
 from remanence.training import Run, open_run
 from remanence.types import Scores, Trace
+from remanence.web.damaged_files import reading
 from remanence.web.example_filter import percentiles
 from remanence.web.page_rendering import Figures
-from remanence.web.request_processes import jobs_of
+from remanence.web.request_jobs import jobs_of_run
 from remanence.web.thumbnails import is_picture, thumbnail_png
 
 KEPT = 4
-"""Runs whose data stay in memory; those that were looked at least recently go first."""
+"""Number of runs whose data stay in memory; the least recently viewed leave first."""
 
 
 @dataclass(frozen=True, eq=False)
-class Shelved:
-    """An opened run with what its pages need; each part is computed when first asked for.
+class OpenedRun:
+    """An opened run with what its pages need; computed when first needed.
 
     Args:
-        run: which.
+        run: the run.
         figures: drawn figures.
         ranked: percentiles that were computed already, by score.
     """
@@ -65,8 +66,19 @@ class Shelved:
         same = np.array_equal(train.ids, self.trace.ids)
         return train if same else train.take(self.trace.ids)  # a copy of the data, where it must be
 
+    @cached_property
+    def summary(self) -> str:
+        """The run in one sentence."""
+        run = self.run
+        with reading(run.folder.path):
+            settings, unlearning = run.settings, run.unlearning
+            text = f"{settings.model} on {settings.data}, {settings.recipe.epochs} epochs"
+            if unlearning:
+                text += f"; unlearned by {unlearning['method']}, {len(run.forgotten)} examples forgotten"
+        return f"{text}."
+
     def read(self) -> None:
-        """Have the data in memory; what is wrong with them is said to whoever asks for them."""
+        """Load the data into memory; errors are reported by the pages that need the data."""
         with contextlib.suppress(RemanenceError, OSError):
             _ = self.examples
 
@@ -78,8 +90,8 @@ class Shelved:
     @cached_property
     def labels(self) -> NDArray[np.int64]:
         """Class numbers."""
-        found: NDArray[np.int64] = self.examples.labels.numpy()
-        return found
+        labels: NDArray[np.int64] = self.examples.labels.numpy()
+        return labels
 
     @cached_property
     def shows_pictures(self) -> bool:
@@ -94,11 +106,11 @@ class Shelved:
 
     @cached_property
     def places(self) -> Mapping[int | str, int]:
-        """Where each id stands."""
-        return {each: place for place, each in enumerate(self.trace.ids.tolist())}
+        """Position of every id in the trace."""
+        return {example: place for place, example in enumerate(self.trace.ids.tolist())}
 
     def percentiles(self, score: str) -> NDArray[np.float64]:
-        """Of each example by a score; ranked once."""
+        """Percentile of every example by a score; computed once."""
         if score not in self.ranked:
             self.ranked[score] = percentiles(self.scores[score].values)
         return self.ranked[score]
@@ -109,14 +121,15 @@ class Shelved:
             raise RunFolderError("There is no example of this number in the run.")
 
 
-class Shelf:
-    """Runs by number, so that no path ever comes from a visitor; with those that requests made of them."""
+class RunCatalog:
+    """Runs by number, so that no path ever comes from a browser; includes the runs that requests made."""
 
     def __init__(self, paths: Sequence[Path], *, keep: int = KEPT) -> None:
         self.paths = list(paths)
         self._keep = keep
-        self._kept: OrderedDict[int, tuple[int, Shelved]] = OrderedDict()
+        self._kept: OrderedDict[int, tuple[int, OpenedRun]] = OrderedDict()
         self._lock = threading.Lock()
+        self._problems: dict[Path, str] = {}
 
     def check_number(self, number: int) -> None:
         """Refuse a number that no run has."""
@@ -125,20 +138,20 @@ class Shelf:
         if not 0 <= number < len(self.paths):
             raise RunFolderError("There is no run of this number here.")
 
-    def get(self, number: int) -> Shelved:
+    def get(self, number: int) -> OpenedRun:
         """A run as it is on disk now; one that went away is refused."""
         self.check_number(number)
         with self._lock:
-            found = self._current(number)
+            current = self._current(number)
             self._kept.move_to_end(number)
             loaded = [
-                each for each, (_, shelved) in self._kept.items() if shelved.is_loaded and each != number
+                other for other, (_, opened) in self._kept.items() if opened.is_loaded and other != number
             ]
-            for each in loaded[: max(0, len(loaded) - self._keep + 1)]:
-                del self._kept[each]
-            return found
+            for other in loaded[: max(0, len(loaded) - self._keep + 1)]:
+                del self._kept[other]
+            return current
 
-    def _current(self, number: int) -> Shelved:
+    def _current(self, number: int) -> OpenedRun:
         path = self.paths[number]
         try:
             changed = (path / SEAL).stat().st_mtime_ns
@@ -146,56 +159,69 @@ class Shelf:
             self._kept.pop(number, None)
             raise RunFolderError(f"{path} is no longer there, or not yet finished.") from None
         if number not in self._kept or self._kept[number][0] != changed:
-            self._kept[number] = changed, Shelved(open_run(path))
+            with reading(path):
+                self._kept[number] = changed, OpenedRun(open_run(path))
         return self._kept[number][1]
 
     def warm(self) -> None:
-        """Read the first run before anybody asks: its data in a thread of their own, and its scores."""
+        """Read the data and scores of the first run before the first page is opened."""
         with contextlib.suppress(RemanenceError, OSError, IndexError):
-            shelved = self.get(0)
-            reading = threading.Thread(target=shelved.read, daemon=True)
+            opened = self.get(0)
+            reading = threading.Thread(target=opened.read, daemon=True)
             reading.start()
-            shelved.percentiles(next(iter(shelved.scores)))
+            opened.percentiles(next(iter(opened.scores)))
             reading.join()
 
     def discover(self) -> None:
-        """Add the runs that requests have made of those here, and of them."""
+        """Add the runs that requests on known runs have made."""
         with self._lock:
             known = {path.resolve() for path in self.paths}
-            for path in self.paths:  # grows as we go
-                for made in _made_of(path):
+            for path in self.paths:  # grows as runs are added
+                for made in self._made_from(path):
                     if made not in known:
                         known.add(made)
                         self.paths.append(_short(made))
+
+    def _made_from(self, path: Path) -> list[Path]:
+        """Finished runs that requests made from this one, here or on the command line."""
+        self._problems.pop(path, None)
+        runs = [job.out for job in jobs_of_run(path)]
+        try:
+            further = continuation(path)
+            runs += [further.folder] if further is not None else []
+            return [run.resolve() for run in runs if (run / SEAL).exists()]
+        except (RemanenceError, OSError) as error:
+            self._problems[path] = _sentence(error)
+        return [job.out.resolve() for job in jobs_of_run(path) if (job.out / SEAL).exists()]
+
+    def problem(self, path: Path) -> str:
+        """What is wrong with the record of the requests on a run; empty when nothing is."""
+        return self._problems.get(path, "")
 
     def number_of(self, path: Path) -> int | None:
         """The number of a run, where it is here."""
         self.discover()
         wanted = path.resolve()
-        return next((i for i, each in enumerate(self.paths) if each.resolve() == wanted), None)
+        return next((i for i, other in enumerate(self.paths) if other.resolve() == wanted), None)
 
-    def all(self) -> list[tuple[int, Path, Shelved | str]]:
+    def all(self) -> list[tuple[int, Path, OpenedRun | str]]:
         """Every run, or why it cannot be shown. None of their data are read for that."""
         self.discover()
         return [(number, path, self._or_why(number)) for number, path in enumerate(self.paths)]
 
-    def _or_why(self, number: int) -> Shelved | str:
+    def _or_why(self, number: int) -> OpenedRun | str:
         with self._lock:
             try:
                 return self._current(number)
-            except RemanenceError as error:
-                return str(error)
+            except (RemanenceError, OSError) as error:
+                return _sentence(error)
+
+
+def _sentence(error: RemanenceError | OSError) -> str:
+    return str(error) if isinstance(error, RemanenceError) else f"It cannot be read: {error.strerror}."
 
 
 def _short(path: Path) -> Path:
-    """As a person in this folder would write it."""
+    """Relative to the working directory, where that is possible."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
-
-
-def _made_of(path: Path) -> list[Path]:
-    """Finished runs that requests made of this one, from here or from the command line."""
-    runs = [job.out for job in jobs_of(path)]
-    further = continuation(path)
-    runs += [further.folder] if further is not None else []
-    return [run.resolve() for run in runs if (run / SEAL).exists()]

@@ -1,4 +1,4 @@
-"""One score against another: few enough points to draw and to move in a browser."""
+"""Points of the scatter plot of two scores, few enough for a browser."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST = 3000
-"""Points that are drawn; more only cover each other."""
+"""Largest number of points; more would cover each other."""
 _EXTREME = 150
-"""Of each score, so many of the largest are always among them, and so many of the smallest."""
+"""Number of the largest and of the smallest examples by either score that are always drawn."""
 _SEED = 8
 Floats = NDArray[np.float64]
 
@@ -21,7 +21,9 @@ def drawn_places(x: Floats, y: Floats, *, most: int = MOST) -> NDArray[np.int64]
     if len(known) <= most:
         return known
     order = [np.argsort(values[known], kind="stable") for values in (x, y)]
-    ends = np.unique(np.concatenate([part for each in order for part in (each[:_EXTREME], each[-_EXTREME:])]))
+    ends = np.unique(
+        np.concatenate([end for places in order for end in (places[:_EXTREME], places[-_EXTREME:])])
+    )
     rest = np.setdiff1d(np.arange(len(known)), ends, assume_unique=True)
     chosen = np.random.default_rng(_SEED).choice(rest, most - len(ends), replace=False)
     together: NDArray[np.int64] = known[np.sort(np.concatenate([ends, chosen]))]

@@ -35,7 +35,7 @@ def serve(
     Args:
         runs: folders of runs.
         port: where to listen; the next free port if it is in use.
-        say: called with the address.
+        say: called with every line of output, such as the address.
         store: folder with the artifacts of studies.
         data_dir: folder of the data sets of the studies.
         certificates: files that `remanence certify --json` printed.
@@ -60,15 +60,15 @@ def serve(
         read_certificate(path)
     token = secrets.token_urlsafe(24)
     with free_socket(port) as listening:
-        found = listening.getsockname()[1]
-        if found != port:
-            say(f"Port {port} is in use; this is port {found}.")
-        say(f"http://{LOOPBACK}:{found}/?token={token}")
-        made = make_app(runs, token, store=store, data_dir=data_dir, key=key, certificates=certificates)
-        threading.Thread(target=made.state.shelf.warm, daemon=True).start()
+        actual = listening.getsockname()[1]
+        if actual != port:
+            say(f"Port {port} is in use; using port {actual}.")
+        say(f"http://{LOOPBACK}:{actual}/?token={token}")
+        app = make_app(runs, token, store=store, data_dir=data_dir, key=key, certificates=certificates)
+        threading.Thread(target=app.state.catalog.warm, daemon=True).start()
         # threads that make pages give way to the one that sends answers
         sys.setswitchinterval(_SWITCH_SECONDS)
-        config = uvicorn.Config(made, log_level="warning", access_log=False)
+        config = uvicorn.Config(app, log_level="warning", access_log=False)
         uvicorn.Server(config).run(sockets=[listening])
 
 
@@ -77,18 +77,18 @@ def free_socket(port: int) -> socket.socket:
     if not 1 <= port <= 65535:
         raise InputError(f"`port` must be from 1 to 65535; got {port}.")
     last = min(port + _TRIES, 65536)
-    for each in range(port, last):
+    for candidate in range(port, last):
         # named as TCP, or asyncio does not send small answers at once: 40 ms for every picture
         bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         if os.name == "posix":  # a dashboard that was just ended does not keep its port
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            bound.bind((LOOPBACK, each))
+            bound.bind((LOOPBACK, candidate))
             bound.listen()  # two sockets may both bind where the system lets them; only one may listen
         except OSError as error:
             bound.close()
             if error.errno != errno.EADDRINUSE:
-                raise InputError(f"Port {each} cannot be used: {error.strerror}.") from None
+                raise InputError(f"Port {candidate} cannot be used: {error.strerror}.") from None
         else:
             return bound
     raise InputError(f"Ports {port} to {last - 1} are all in use; give another `port`.")

@@ -21,8 +21,6 @@ _KINDS = {
 
 
 def add_static_files(app: FastAPI) -> None:
-    """Serve them."""
-
     @app.get("/static/{name}")
     async def static(name: str) -> Response:
         if name not in _KINDS:

@@ -1,4 +1,4 @@
-"""What a store of studies holds, looked at without changing it: stages done and missing, figures, verdicts."""
+"""The content of a store of studies: finished and missing stages, figures and results. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _FIGURE = "figure"
 
 
 @dataclass(frozen=True)
-class Progress:
+class StageCount:
     """Stages of one kind.
 
     Args:
-        kind: which.
-        done: how many are there.
-        total: how many there are to be.
-        seconds: what those that are there took.
+        kind: kind of the stages.
+        done: number of finished stages.
+        total: number of all stages.
+        seconds: time that the finished stages took.
     """
 
     kind: str
@@ -36,34 +36,34 @@ class Progress:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class StudyStatus:
     """One study as it is in the store now.
 
     Args:
-        key: its figure's, which names it.
-        title: what it is about.
-        name: of its file, where it comes with the package.
-        preset: with which preset.
-        stages: by kind, inputs before what uses them; none for a study that does not come with the package.
-        finished: whether its figure is there.
+        key: key of its figure.
+        title: title of its figure.
+        name: name of its file, if it comes with the package.
+        preset: name of the preset.
+        stages: counts by kind, in the order of computation; empty if it does not come with the package.
+        finished: whether its figure is finished.
     """
 
     key: str
     title: str
     name: str
     preset: str
-    stages: tuple[Progress, ...]
+    stages: tuple[StageCount, ...]
     finished: bool
 
     @property
     def done(self) -> int:
-        """Stages that are there."""
-        return sum(each.done for each in self.stages)
+        """Number of finished stages."""
+        return sum(stage.done for stage in self.stages)
 
     @property
     def total(self) -> int:
-        """Stages in all."""
-        return sum(each.total for each in self.stages)
+        """Number of all stages."""
+        return sum(stage.total for stage in self.stages)
 
 
 class Studies:
@@ -77,64 +77,66 @@ class Studies:
         """Whether a study is being computed at this moment."""
         return is_held(self.root / ".lock")
 
-    def there(self) -> set[str]:
+    def finished_stages(self) -> set[str]:
         """The keys of all finished stages."""
         return {path.parent.name for path in self.root.glob(f"*/{SEAL}")}
 
-    def all(self) -> list[Seen]:
-        """Every study of which something is there, as far as it can be told: its data must be here too."""
-        there = self.there()
+    def all(self) -> list[StudyStatus]:
+        """Every study with finished stages whose data are on this machine, and every other finished figure."""
+        finished = self.finished_stages()
         entries = Timings(self.root).read()
-        found = [self._planned(each, there, entries) for each in _plans(self._data_dir)]
-        known = {each.key for each in found}
-        others = [self._other(key) for key in sorted(there) if _is_figure(key) and key not in known]
-        # what all studies share (a training run, say) is there for each of them; its own figure is what counts first
-        return sorted([each for each in found if each.done] + others, key=lambda each: not each.finished)
+        shipped_studies = [self._planned(study, finished, entries) for study in _plans(self._data_dir)]
+        known = {study.key for study in shipped_studies}
+        others = [self._other(key) for key in sorted(finished) if _is_figure(key) and key not in known]
+        # studies share stages (a training run), so those with a figure of their own come first
+        return sorted(
+            [study for study in shipped_studies if study.done] + others, key=lambda study: not study.finished
+        )
 
-    def one(self, key: str) -> Seen:
+    def one(self, key: str) -> StudyStatus:
         """A study by its key."""
-        found = next((each for each in self.all() if each.key == key), None)
-        if found is None:
+        study = next((study for study in self.all() if study.key == key), None)
+        if study is None:
             raise RunFolderError("There is no such study in this store.")
-        return found
+        return study
 
-    def folder(self, seen: Seen) -> Folder:
+    def folder(self, study: StudyStatus) -> Folder:
         """Its finished figure."""
-        return open_folder(self.root / seen.key, _FIGURE)
+        return open_folder(self.root / study.key, _FIGURE)
 
-    def figures(self, seen: Seen) -> list[str]:
+    def figures(self, study: StudyStatus) -> list[str]:
         """The names of its pictures."""
-        return sorted(Path(file).stem for file in self.folder(seen).files() if _is_picture(file))
+        return sorted(Path(file).stem for file in self.folder(study).files() if _is_picture(file))
 
-    def picture(self, seen: Seen, name: str) -> bytes:
+    def picture(self, study: StudyStatus, name: str) -> bytes:
         """One of its pictures."""
-        if name not in self.figures(seen):
+        if name not in self.figures(study):
             raise RunFolderError("There is no such figure.")
-        return (self.root / seen.key / "figures" / f"{name}.png").read_bytes()
+        return (self.root / study.key / "figures" / f"{name}.png").read_bytes()
 
-    def _planned(self, planned: Planned, there: set[str], entries: dict[str, Any]) -> Seen:
+    def _planned(self, planned: Planned, finished: set[str], entries: dict[str, Any]) -> StudyStatus:
         kinds: dict[str, list[str]] = {}
         for stage in in_order([planned.goal]):
             kinds.setdefault(stage.kind, []).append(stage.key)
         stages = tuple(
-            Progress(
+            StageCount(
                 kind,
-                sum(key in there for key in keys),
+                sum(key in finished for key in keys),
                 len(keys),
                 sum(entries[key].seconds for key in keys if key in entries),
             )
             for kind, keys in kinds.items()
         )
         study, key = planned.study, planned.goal.key
-        return Seen(key, study.title, study.name, study.preset, stages, key in there)
+        return StudyStatus(key, study.title, study.name, study.preset, stages, key in finished)
 
-    def _other(self, key: str) -> Seen:
+    def _other(self, key: str) -> StudyStatus:
         try:
             params = open_folder(self.root / key, _FIGURE).config().get("params", {})
         except RemanenceError:
             params = {}
         title = str(params.get("figure", key)).replace("_", " ").capitalize()
-        return Seen(key, title, "", "", (), finished=True)
+        return StudyStatus(key, title, "", "", (), finished=True)
 
 
 def _is_figure(key: str) -> bool:
@@ -148,11 +150,11 @@ def _is_picture(file: str) -> bool:
 @cache
 def _plans(data_dir: str | None) -> tuple[Planned, ...]:
     """Every study that comes with the package and whose data are here, with every preset."""
-    found = []
+    plans = []
     for path in shipped():
         for preset in presets_of(path):
             try:
-                found.append(plan(load_study(str(path), preset, data_dir=data_dir)))
+                plans.append(plan(load_study(str(path), preset, data_dir=data_dir)))
             except RemanenceError:  # its data are not here, so its stages have no names
                 continue
-    return tuple(found)
+    return tuple(plans)

@@ -1,4 +1,4 @@
-"""Pages of studies: which there are, how far they are, and what they found."""
+"""Pages of studies: the list, their progress and their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remanence.web.studies import Studies
 
 
 def add_study_pages(app: FastAPI, store: Path | None, data_dir: Path | None = None) -> None:
-    """Serve them; without a store there is one page, which says how to have one."""
+    """Add the pages; without a store, one page says how to make one."""
     studies = None if store is None else Studies(store, data_dir)
 
     @app.get("/studies")
@@ -41,7 +41,7 @@ def _list(studies: Studies | None) -> dict[str, object]:
         "store": studies.root,
         "running": studies.running(),
         "studies": studies.all(),
-        "stages": len(studies.there()),
+        "stages": len(studies.finished_stages()),
     }
 
 
@@ -52,11 +52,11 @@ def _known(studies: Studies | None) -> Studies:
 
 
 def _study_page(studies: Studies, key: str) -> HTMLResponse:
-    seen = studies.one(key)
+    study = studies.one(key)
     return page(
         "study.html",
-        seen=seen,
+        study=study,
         running=studies.running(),
-        results=studies.folder(seen).document("results") if seen.finished else None,
-        figures=studies.figures(seen) if seen.finished else [],
+        results=studies.folder(study).document("results") if study.finished else None,
+        figures=studies.figures(study) if study.finished else [],
     )

@@ -1,4 +1,4 @@
-"""A form that a visitor sent: small, or refused before it is kept anywhere."""
+"""Read the form of a browser; one that is too large is refused before it is stored anywhere."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class TooLargeError(InputError):
 
 @dataclass(frozen=True)
 class Form:
-    """What was sent.
+    """A form that a browser sent.
 
     Args:
-        fields: texts by name.
-        file_name: of the uploaded file, harmless as a name of ours; empty when there was none.
-        content: of that file.
+        fields: text fields by name.
+        file_name: name of the uploaded file, made safe; empty without a file.
+        content: content of that file.
     """
 
     fields: dict[str, str]
@@ -47,13 +47,13 @@ async def read_form(request: Request) -> Form:
         request.headers, _limited(request), max_files=1, max_fields=20, max_part_size=LIMIT
     )
     try:
-        found = await parser.parse()
+        parts = await parser.parse()
     except MultiPartException:
         raise InputError("The form cannot be read; send it from the page.") from None
     except ClientDisconnect:  # nobody will read this
         raise InputError("The form was not sent to its end. Nothing was changed.") from None
-    fields = {name: value for name, value in found.multi_items() if isinstance(value, str)}
-    for value in found.values():
+    fields = {name: value for name, value in parts.multi_items() if isinstance(value, str)}
+    for value in parts.values():
         if isinstance(value, UploadFile) and value.filename:
             content = await value.read()
             await value.close()
@@ -70,7 +70,7 @@ def harmless(name: str) -> str:
 
 def printable(text: str, longest: int) -> str:
     """One line of text, cut off, without what no command could be given: zeros, bells and the like."""
-    return "".join(each for each in " ".join(text.split()) if each.isprintable())[:longest]
+    return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())[:longest]
 
 
 async def _limited(request: Request) -> AsyncGenerator[bytes, None]:

@@ -8,23 +8,23 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function specification(found, titles, width) {
+function specification(points, titles, width) {
   const ink = colour("--ink");
   const axis = { labelColor: ink, titleColor: ink, gridColor: colour("--line"), domainColor: ink, tickColor: ink };
   const of = (name, title, type) => ({
     field: name, type: "quantitative", title, scale: { type, nice: false, padding: 8, ...(type === "linear" ? { zero: false } : {}) },
     axis: { ...axis, format: "~g", tickCount: 5 },
   });
-  const few = found.classes.length <= 10;
+  const few = points.classes.length <= 10;
   const brush = { name: "brush", select: { type: "interval", mark: { fill: colour("--accent"), fillOpacity: 0.15, stroke: ink } } };
   return {
     width, height: width < 600 ? 360 : 320, background: null, padding: 4, autosize: { type: "fit", contains: "padding" },
-    data: { values: found.x.map((x, i) => ({ x, y: found.y[i], label: found.classes[found.label[i]] })) },
+    data: { values: points.x.map((x, i) => ({ x, y: points.y[i], label: points.classes[points.label[i]] })) },
     params: [brush],
     mark: { type: "point", filled: true, size: 26 },
     encoding: {
-      x: of("x", titles.x, found.x_scale),
-      y: of("y", titles.y, found.y_scale),
+      x: of("x", titles.x, points.x_scale),
+      y: of("y", titles.y, points.y_scale),
       color: {
         condition: few
           ? { param: "brush", field: "label", type: "nominal", scale: { scheme: "tableau10" },
@@ -66,14 +66,14 @@ let asked = 0;
 let shown = null;
 
 async function draw(place) {
-  const form = document.getElementById("wish");
+  const form = document.getElementById("filter");
   const mine = ++asked;
   const titles = { x: place.dataset.x, y: place.dataset.y };
   const answer = await fetch(place.dataset.points);
   if (!answer.ok) return;
-  const found = await answer.json();
+  const points = await answer.json();
   if (mine !== asked) return; // other scores were chosen meanwhile
-  const compiled = vegaLite.compile(specification(found, titles, room(place))).spec;
+  const compiled = vegaLite.compile(specification(points, titles, room(place))).spec;
   const runtime = vega.parse(compiled, undefined, { ast: true });
   shown?.finalize();
   place.replaceChildren();
@@ -93,11 +93,11 @@ function begin() {
 // another pair of scores is another picture, and what was brushed in the last one is gone
 document.addEventListener("htmx:afterSettle", (event) => {
   const place = document.getElementById("scatter");
-  const wanted = document.getElementById("found")?.dataset;
+  const wanted = document.getElementById("results")?.dataset;
   if (!place || !wanted || wanted.points === place.dataset.points) return;
   Object.assign(place.dataset, { points: wanted.points, x: wanted.x, y: wanted.y, ready: "" });
   for (const label of document.querySelectorAll("[data-axis]")) label.textContent = wanted[label.dataset.axis];
-  const fields = document.getElementById("wish").elements;
+  const fields = document.getElementById("filter").elements;
   if (fields.of.value !== wanted.x) ["from", "to"].forEach((name) => { fields[name].value = ""; });
   if (fields.against_of.value !== wanted.y) ["against_from", "against_to"].forEach((name) => { fields[name].value = ""; });
   [fields.of.value, fields.against_of.value, fields.against.value] = [wanted.x, wanted.y, wanted.y];

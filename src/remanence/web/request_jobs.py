@@ -1,11 +1,11 @@
-"""Requests carried out by processes of their own, which live on when the dashboard ends.
+"""Requests that the dashboard started. Each runs in its own process, which continues when the dashboard ends.
 
-Beside a run, RUN-requests/KEY/ holds one request that was started here:
+The folder RUN-requests/KEY/ beside a run holds one request:
 
-    ids/NAME.csv    the ids, as they came
+    ids/NAME.csv    the ids, as they were sent
     request.json    what is being done, by which process
     progress.json   how far it is
-    log.txt         what the command said
+    log.txt         the output of the command
     run/            the new run, with its evidence
     .lock           held by the process as long as it lives
 """
@@ -29,7 +29,10 @@ from remanence.errors import InputError, RunFolderError
 from remanence.requests.continuation import check_continuation
 from remanence.storage import SEAL, atomic
 from remanence.storage.lock import acquire, is_held
-from remanence.web.plans import Asked
+from remanence.storage.parsing import parse_json
+from remanence.web.damaged_files import Shape, has_shape, is_flag, is_number, is_number_or_none, is_text
+from remanence.web.plans import PlannedRequest
+from remanence.web.uploads import harmless
 
 State = Literal["running", "finished", "stopped"]
 _NOTE = "request.json"
@@ -43,45 +46,55 @@ _TAIL = 2000
 
 @dataclass(frozen=True)
 class Job:
-    """One request that was started here, as it is on disk now."""
+    """One request that the dashboard started, as it is on disk now."""
 
     folder: Path
 
     @property
     def key(self) -> str:
-        """Its name."""
+        """Name of its folder."""
         return self.folder.name
 
     @property
     def out(self) -> Path:
-        """The run that it makes."""
+        """Folder of the new run."""
         return self.folder / "run"
 
     @property
     def run(self) -> Path:
-        """The run that it began from: beside it, wherever both have been moved."""
+        """Folder of the run that it started from, found beside it, so that both can be moved."""
         beside = self.folder.parent
         return beside.with_name(beside.name.removesuffix(_BESIDE))
 
     @property
     def note(self) -> Mapping[str, Any]:
-        """What was asked for."""
-        return _read(self.folder / _NOTE)
+        """What was requested; empty when it is not there, or damaged."""
+        note = _read(self.folder / _NOTE)
+        return note if has_shape(note, _NOTE_SHAPE) else {}
+
+    @property
+    def damage(self) -> str:
+        """What is wrong with the record of this request; empty when nothing is."""
+        path = self.folder / _NOTE
+        if self.note or not path.exists():
+            return ""
+        return f"{path} is damaged: it does not say what was requested. Nothing was changed."
 
     @property
     def state(self) -> State:
-        """What has become of it; a process that was killed has stopped."""
+        """Its state now; a request whose process was killed has stopped."""
         if is_held(self.folder / _LOCK):
             return "running"
         return "finished" if (self.out / SEAL).exists() else "stopped"
 
     @property
     def progress(self) -> Mapping[str, Any] | None:
-        """The phase, the steps done in it and the most there can be; none before the first."""
-        return _read(self.folder / _PROGRESS) or None
+        """The phase, the steps done in it and their maximum; None before the first step."""
+        progress = _read(self.folder / _PROGRESS)
+        return progress if has_shape(progress, _PROGRESS_SHAPE) else None
 
-    def said(self) -> str:
-        """What the command said last; of a traceback, its last line."""
+    def last_output(self) -> str:
+        """The end of the output of the command; of a traceback, its last line."""
         try:
             text = (self.folder / _LOG).read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
@@ -94,78 +107,81 @@ class Job:
 
 
 def jobs_folder(run: Path) -> Path:
-    """Where the requests on a run are kept: beside it."""
+    """The folder of the requests on a run, beside the run."""
     place = run.resolve()
     return place.with_name(place.name + _BESIDE)
 
 
-def jobs_of(run: Path) -> list[Job]:
-    """The requests that were started here on a run, the oldest first."""
-    found = ((Job(note.parent), _read(note)) for note in jobs_folder(run).glob(f"*/{_NOTE}"))
-    # one that is being removed at this moment has no note any more
-    dated = sorted((str(note.get("when", "")), job.key, job) for job, note in found if note)
-    return [job for *_, job in dated]
+def jobs_of_run(run: Path) -> list[Job]:
+    """The requests on a run that the dashboard started, oldest first."""
+    jobs = [Job(note.parent) for note in jobs_folder(run).glob(f"*/{_NOTE}")]
+    return sorted(jobs, key=lambda job: (str(job.note.get("when", "")), job.key))
 
 
-class Jobs:
-    """Starts and stops them."""
+class JobRunner:
+    """Starts, stops and discards requests."""
 
     def __init__(self, key: Path | None = None) -> None:
         self._key = key
         self._lock = threading.Lock()
 
-    def start(self, run: Path, asked: Asked, *, asked_by: str = "", oracle: bool = False) -> Job:
-        """Carry out a request; one that has been begun, or would go a second way from the run, is refused."""
-        job = Job(jobs_folder(run) / asked.key)
+    def start(self, run: Path, planned: PlannedRequest, *, asked_by: str = "", oracle: bool = False) -> Job:
+        """Carry out a request; one that was started before, or a second one on the same run, is refused."""
+        job = Job(jobs_folder(run) / planned.key)
         note = {
-            "file": asked.file_name,
-            "column": asked.column,
-            "size": len(asked.plan.request.ids),
+            "file": planned.file_name,
+            "column": planned.column,
+            "size": len(planned.plan.request.ids),
             "asked_by": asked_by,
             "oracle": oracle,
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
-            "forecast": asked.plan.document(ids=False)["forecast"],
+            "forecast": planned.plan.document(ids=False)["forecast"],
         }
         with self._lock:
-            if job.note:  # with a list and orders of its own, which going on needs
+            if job.damage:
+                raise RunFolderError(job.damage)
+            if job.note:  # it has a list and options of its own, which resuming needs
                 raise RunFolderError(_BEGUN[job.state])
             _refuse_another(job)
-            job.folder.mkdir(parents=True, exist_ok=True)
+            for folder in (job.folder.parent, job.folder, job.folder / _IDS):
+                _make_private(folder)
             handle = acquire(job.folder / _LOCK, _UNDER_WAY)
             try:
-                atomic.write_bytes(job.folder / _IDS / asked.file_name, asked.content)
+                atomic.write_bytes(job.folder / _IDS / planned.file_name, planned.content, private=True)
                 self._launch(job, note, handle)
             finally:
                 os.close(handle)  # the process has its own copy
         return job
 
     def resume(self, job: Job) -> None:
-        """Go on with one that has stopped."""
+        """Resume a request that has stopped."""
         with self._lock:
             handle = acquire(job.folder / _LOCK, _UNDER_WAY)
             try:
                 if (job.out / SEAL).exists():
                     raise RunFolderError(_DONE)
+                if not job.note:
+                    raise RunFolderError(job.damage or _NOT_UNDER_WAY)
                 _refuse_another(job)
                 self._launch(job, dict(job.note), handle)
             finally:
                 os.close(handle)
 
     def stop(self, job: Job) -> None:
-        """Ask its process to end, as Ctrl-C would; what it has done is kept."""
+        """Interrupt its process, as Ctrl-C does; finished work is kept."""
         with self._lock:  # nobody starts or removes it meanwhile
             if job.state != "running":
                 raise InputError(_NOT_UNDER_WAY)
             process = job.note.get("process")
-            if process is None:
+            if type(process) is not int or process <= 1:
                 raise InputError("This request is just being started or removed; try again in a moment.")
             try:
-                os.kill(int(process), signal.SIGINT)  # the lock is held, so the number is still its own
+                os.kill(process, signal.SIGINT)  # the lock is held, so the number is still its own
             except ProcessLookupError:
                 raise InputError(_NOT_UNDER_WAY) from None
 
     def discard(self, job: Job) -> None:
-        """Remove one that has stopped before its end: nothing of the run it began from has changed."""
+        """Delete the folder of a request that has stopped; the run that it started from is unchanged."""
         with self._lock:
             handle = acquire(job.folder / _LOCK, _UNDER_WAY)
             try:
@@ -185,7 +201,8 @@ class Jobs:
         (job.folder / _PROGRESS).unlink(missing_ok=True)
         note.pop("process", None)
         _write(job, note)  # so that nobody takes an earlier process for this one
-        with (job.folder / _LOG).open("wb") as log:
+        (job.folder / _LOG).unlink(missing_ok=True)  # one of another user would keep its mode
+        with open(job.folder / _LOG, "wb", opener=_open_private) as log:
             child = subprocess.Popen(
                 self._command(job, note),
                 stdin=subprocess.DEVNULL,
@@ -193,6 +210,7 @@ class Jobs:
                 stderr=subprocess.STDOUT,
                 pass_fds=[handle],
                 start_new_session=True,
+                umask=0o077,  # what it writes lists ids
                 env=os.environ | {"NO_COLOR": "1"},
             )
         threading.Thread(target=child.wait, daemon=True).start()  # so that an ended one leaves no zombie
@@ -209,34 +227,60 @@ class Jobs:
 
 
 def _refuse_another(job: Job) -> None:
-    """A run goes one way; a process that was just started may not have said so on disk yet."""
-    if any(other.state == "running" for other in jobs_of(job.run) if other.folder != job.folder):
+    """A run has one continuation; a process that was just started may not have recorded it yet."""
+    if any(other.state == "running" for other in jobs_of_run(job.run) if other.folder != job.folder):
         raise RunFolderError(
             "Another request is being carried out on this run; wait for it. Nothing was changed."
         )
     check_continuation(job.run, job.out)
 
 
-_NOT_UNDER_WAY = "This request is not under way; there is nothing to stop."
-_UNDER_WAY = (
-    "This very request is being carried out already, started from another window. Nothing was changed."
-)
-_DONE = "This very request has been carried out already. Nothing was changed."
+_NOT_UNDER_WAY = "This request is not running; there is nothing to stop."
+_UNDER_WAY = "This request is already running, started from another window. Nothing was changed."
+_DONE = "This request has already been carried out. Nothing was changed."
 _BEGUN: Mapping[State, str] = {
     "running": _UNDER_WAY,
     "finished": _DONE,
-    "stopped": "This very request was begun before and has stopped; go on with it, or give it up, on its own page. "
+    "stopped": "This request was started before and has stopped; resume or discard it on its own page. "
     "Nothing was changed.",
 }
 
 
 def _write(job: Job, note: Mapping[str, Any]) -> None:
-    atomic.write_text(job.folder / _NOTE, json.dumps(note, indent=2) + "\n")
+    atomic.write_text(job.folder / _NOTE, json.dumps(note, indent=2) + "\n", private=True)
+
+
+def _make_private(folder: Path) -> None:
+    """A folder that only the user can enter, whatever the umask."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty when it is missing or damaged."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = parse_json(path.read_bytes(), path)
+    except (OSError, RunFolderError):
         return {}
-    return found
+    return content if isinstance(content, dict) else {}
+
+
+def _is_forecast(value: Any) -> bool:
+    return has_shape(value, {"steps": is_number, "low": is_number, "high": is_number_or_none})
+
+
+_NOTE_SHAPE: Shape = {
+    # a name and not a path: it becomes an argument of the command
+    "file": lambda value: is_text(value) and value == harmless(value),
+    "column": is_text,
+    "size": is_number,
+    "asked_by": is_text,
+    "oracle": is_flag,
+    "when": is_text,
+    "forecast": _is_forecast,
+}
+_PROGRESS_SHAPE: Shape = {"phase": is_text, "done": is_number, "total": is_number}
