@@ -90,7 +90,7 @@ class Several(nn.Module):
 
 
 @pytest.mark.parametrize("examples", [1, 2, 3, 100])
-@pytest.mark.filterwarnings("ignore::remanence.FallbackWarning")
+@pytest.mark.filterwarnings("ignore::remanence.gradients.FallbackWarning")
 def test_chunks_do_not_matter(examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     model, x, y = Several().double(), torch.randn(7, 20, 6).double(), torch.arange(7)
@@ -111,7 +111,7 @@ def test_chunks_do_not_matter(examples: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("examples", [1, 2, 3, 100])
-@pytest.mark.filterwarnings("ignore::remanence.FallbackWarning")
+@pytest.mark.filterwarnings("ignore::remanence.gradients.FallbackWarning")
 def test_blocks_of_a_gram_matrix_do_not_matter(examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     model, x, y = Several().double(), torch.randn(7, 20, 6).double(), torch.arange(7)
