@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test fuzz test-all test-data test-adapters test-kills test-ray test-sinks test-browser screenshots vendor lint format bench bench-accounting bench-audit bench-dashboard bench-dashboard-load bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
+.PHONY: help demo test fuzz test-all test-sweeps test-data test-adapters test-kills test-ray test-sinks test-browser screenshots vendor lint format bench bench-accounting bench-audit bench-dashboard bench-dashboard-load bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -32,7 +32,7 @@ LIMITED := $(if $(shell command -v timeout),timeout --foreground --kill-after=20
 ELSEWHERE := $(addprefix --ignore=tests/,adapters browser data ray sinks)
 
 test: $(VENV)/.dev ## all tests that need no more than this machine
-	@$(LIMITED) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 -m 'not data' $(ELSEWHERE) $(PYTEST) || { \
+	@$(LIMITED) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 -m 'not data and not sweep' $(ELSEWHERE) $(PYTEST) || { \
 		code=$$?; test $$code -ne 124 || echo "The tests did not end within $(TEST_SECONDS) seconds and were stopped (TEST_SECONDS=... changes that)." >&2; \
 		exit $$code; }
 
@@ -44,14 +44,18 @@ fuzz: $(VENV)/.dev ## fuzz command lines, files, byte flips and forged evidence 
 	@FUZZ_COUNTS=$(CURDIR)/.fuzz-counts FUZZ_SECONDS=$$(( 2 * $(FUZZ_SECONDS) / $(FUZZ_KINDS) )) \
 		$(BIN)/python -m pytest tests/fuzz -q -n 2 --timeout 0 $(PYTEST); code=$$?; sort -k 2 .fuzz-counts; rm -f .fuzz-counts; exit $$code
 
-test-all: ## make test, then all other tests: real data, Ray, Lightning and Hugging Face, TensorBoard and MLflow, Chromium, twenty kills
+test-all: ## make test, then all other tests: damaged files, real data, Ray, Lightning and Hugging Face, TensorBoard and MLflow, Chromium, twenty kills
 	$(MAKE) test
+	$(MAKE) test-sweeps
 	$(MAKE) test-data
 	$(MAKE) test-adapters
 	$(MAKE) test-sinks
 	$(MAKE) test-kills
 	$(MAKE) test-ray
 	$(MAKE) test-browser
+
+test-sweeps: $(VENV)/.dev ## every page of the dashboard with every file of a run damaged; four minutes on two cores
+	$(BIN)/python -m pytest -n 2 -m sweep tests/web
 
 test-data: $(VENV)/.dev ## the slow checks, on the real data in ../shared/data
 	$(BIN)/python -m pytest -m data

@@ -120,6 +120,7 @@ def reseal(file: Path) -> None:
             seal_in_place(file.parent, body["remanence"], body["files"])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("resealed", [False, True])
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_file_hides_nothing_else(

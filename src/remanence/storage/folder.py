@@ -90,8 +90,9 @@ class Folder:
                 `steps="i1"` a list of whole numbers. Kinds are those of NumPy; unsigned numbers are whole numbers too.
         """
         path = self.path / f"{name}.safetensors"
+        content = self._read(path.name)
         try:
-            arrays = load_tensors(self._read(path.name))
+            arrays = load_tensors(content)
         except (
             SafetensorError,
             KeyError,
