@@ -1,9 +1,11 @@
 """Small files that decode to gigabytes are refused in one sentence, with little memory."""
 
+import ast
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,33 +29,53 @@ from remanence.data.image_folder import read_image_folder
 from remanence.data.read_limits import LIBRARY_LIMITS, UPLOAD_LIMITS
 from remanence.errors import DataError
 from remanence.forgetting import ids_from_file, read_forget_set
-path = Path(sys.argv[1])
 size = int(re.findall(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[0]) * 1024
-resource.setrlimit(resource.RLIMIT_AS, (size + int(sys.argv[3]),) * 2)
-try:
-    if sys.argv[2] == "images":
-        read_image_folder(path)
-    elif sys.argv[2] == "forget set":
-        read_forget_set(path, limits=UPLOAD_LIMITS)
-    else:
-        ids_from_file(path, numpy.arange(5), limits=UPLOAD_LIMITS)
-except DataError as error:
-    print(error)
+resource.setrlimit(resource.RLIMIT_AS, (size + int(sys.argv[1]),) * 2)
+for line in sys.stdin:
+    path, kind = line.rstrip("\\n").split("\\t")
+    try:
+        if kind == "images":
+            read_image_folder(Path(path))
+        elif kind == "forget set":
+            read_forget_set(Path(path), limits=UPLOAD_LIMITS)
+        else:
+            ids_from_file(Path(path), numpy.arange(5), limits=UPLOAD_LIMITS)
+        print("the file was accepted", flush=True)
+    except DataError as error:
+        print(repr(str(error)), flush=True)
 """
 
 
-def refusal(path: Path, kind: str = "ids") -> str:
-    """What a reader says about a file when it has little memory; a traceback fails the test."""
+@pytest.fixture(scope="module")
+def reader() -> Iterator[subprocess.Popen[str]]:
+    """A process with little memory that reads files, one after the other."""
+    pytest.importorskip("pyarrow")
     environment = os.environ | {"PYTHONPATH": str(Path(rm.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", READ, str(path), kind, str(LITTLE)]
-    process = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert process.returncode == 0, process.stderr[-2000:]
-    said = process.stdout.strip()
-    assert said, "the file was accepted"
-    assert "\n" not in said
-    return said
+    command = [sys.executable, "-c", READ, str(LITTLE)]
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@pytest.fixture
+def refusal(reader: subprocess.Popen[str]) -> Callable[..., str]:
+    """What a reader says about a file when it has little memory; a traceback ends the process and fails the test."""
+
+    def ask(path: Path, kind: str = "ids") -> str:
+        assert reader.stdin is not None
+        assert reader.stdout is not None
+        reader.stdin.write(f"{path}\t{kind}\n")
+        reader.stdin.flush()
+        answer = reader.stdout.readline().strip()
+        assert answer.startswith(("'", '"')), answer or "the reader died"
+        said = str(ast.literal_eval(answer))
+        assert "\n" not in said
+        return said
+
+    return ask
 
 
 def write_rows(path: Path, columns: dict[str, object], **options: object) -> None:
@@ -64,12 +86,12 @@ def write_rows(path: Path, columns: dict[str, object], **options: object) -> Non
     assert path.stat().st_size < UPLOAD_LIMITS.file_bytes
 
 
-def test_parquet_with_too_many_rows(tmp_path: Path) -> None:
+def test_parquet_with_too_many_rows(tmp_path: Path, refusal: Callable[..., str]) -> None:
     write_rows(tmp_path / "ids.parquet", {"id": np.zeros(100_000_000, dtype=np.int8)})
     assert "at most 1,000,000 rows; it has 100,000,000" in refusal(tmp_path / "ids.parquet")
 
 
-def test_parquet_with_a_long_text_in_a_dictionary(tmp_path: Path) -> None:
+def test_parquet_with_a_long_text_in_a_dictionary(tmp_path: Path, refusal: Callable[..., str]) -> None:
     """The metadata say little about it: the text is stored once and decodes to 4 MB × 100,000."""
     arrow = pytest.importorskip("pyarrow")
     text = arrow.DictionaryArray.from_arrays(np.zeros(100_000, dtype=np.int32), ["a" * (4 << 20)])
@@ -77,21 +99,23 @@ def test_parquet_with_a_long_text_in_a_dictionary(tmp_path: Path) -> None:
     assert "at most 1,000 bytes in one entry" in refusal(tmp_path / "ids.parquet")
 
 
-def test_parquet_with_many_short_texts_that_are_long_together(tmp_path: Path) -> None:
+def test_parquet_with_many_short_texts_that_are_long_together(
+    tmp_path: Path, refusal: Callable[..., str]
+) -> None:
     arrow = pytest.importorskip("pyarrow")
     text = arrow.DictionaryArray.from_arrays(np.zeros(1_000_000, dtype=np.int32), ["a" * 999])
     write_rows(tmp_path / "ids.parquet", {"id": text})
     assert "bytes once decoded" in refusal(tmp_path / "ids.parquet")
 
 
-def test_parquet_with_a_large_column_that_is_not_the_ids(tmp_path: Path) -> None:
+def test_parquet_with_a_large_column_that_is_not_the_ids(tmp_path: Path, refusal: Callable[..., str]) -> None:
     ids = np.arange(900_000, dtype=np.int32)
     columns = {"id": ids} | {f"x{i}": np.zeros(900_000, dtype=np.float64) for i in range(20)}
     write_rows(tmp_path / "ids.parquet", columns, use_dictionary=False)
     assert "bytes once decoded" in refusal(tmp_path / "ids.parquet")
 
 
-def test_parquet_with_too_many_columns_or_nested_ones(tmp_path: Path) -> None:
+def test_parquet_with_too_many_columns_or_nested_ones(tmp_path: Path, refusal: Callable[..., str]) -> None:
     write_rows(tmp_path / "ids.parquet", {f"x{i}": [1] for i in range(2_000)})
     assert "at most 1,000 columns" in refusal(tmp_path / "ids.parquet")
     write_rows(tmp_path / "ids.parquet", {"id": [[1] * 1_000_000] * 5})
@@ -136,7 +160,7 @@ def test_lists_and_tables_of_text(tmp_path: Path, name: str, content: str, messa
         ids_from_file(tmp_path / name, np.arange(3), limits=limits)
 
 
-def test_a_forget_set_with_one_long_id(tmp_path: Path) -> None:
+def test_a_forget_set_with_one_long_id(tmp_path: Path, refusal: Callable[..., str]) -> None:
     """As a NumPy array every id would be as wide as the longest: 2 MB × 300,000."""
     document = {"remanence": "forget set", "format": 1, "ids": ["a" * (2 << 20), *["b"] * 300_000]}
     (tmp_path / "set.json").write_text(json.dumps(document))
@@ -150,7 +174,7 @@ def test_a_forget_set_with_one_long_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("side", [8_000, 12_000, 30_000])
-def test_an_image_with_too_many_pixels(tmp_path: Path, side: int) -> None:
+def test_an_image_with_too_many_pixels(tmp_path: Path, side: int, refusal: Callable[..., str]) -> None:
     """Refused from its header: below Pillow's own limits, where Pillow warns, and where it raises an error."""
     (tmp_path / "images" / "a").mkdir(parents=True)
     Image.new("1", (side, side)).save(tmp_path / "images" / "a" / "bomb.png")
