@@ -125,7 +125,7 @@ def open_page(driver: Any, address: str) -> Iterator[Callable[..., Visit]]:
                 ),
             )
             visit.page.goto(address)
-            assert "token" not in visit.page.url
+            visit.page.wait_for_url(lambda url: "token" not in url)  # the page with the token leads on by itself
             return visit
 
         yield start
