@@ -105,7 +105,7 @@ def look_around(visit: Any, folder: Path, name: str) -> None:
     page = visit.page
     page.get_by_role("link", name="Open the document").click()
     page.get_by_role("heading", name="Evidence of forgetting").wait_for()
-    page.get_by_text("requested by Legal").wait_for()
+    page.get_by_text("at the request of Legal").wait_for()
     for place in ("requests", "certificates", "studies"):
         page.goto(visit.home + place)
         visit.check()
@@ -188,7 +188,7 @@ def test_the_keyboard_keeps_its_place_while_a_page_renews_itself(open_page: Open
     page.locator("#progress:not([data-old])").wait_for()
     assert page.evaluate("document.activeElement.id") == "stop"
     page.keyboard.press("Enter")
-    page.get_by_text("It was stopped before its end").wait_for()
+    page.get_by_text("The request was stopped before it finished").wait_for()
 
 
 def test_axe_would_notice(open_page: Open) -> None:
