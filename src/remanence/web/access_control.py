@@ -34,7 +34,7 @@ _REFUSAL = (
 )
 _WELCOME = (
     '<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content="0; url={place}">'
-    '<title>Remanence</title><p><a href="{place}">Open the dashboard</a>'
+    '<link rel=icon href="data:,"><title>Remanence</title><p><a href="{place}">Open the dashboard</a>'
 )
 
 
