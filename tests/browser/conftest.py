@@ -125,7 +125,9 @@ def open_page(driver: Any, address: str) -> Iterator[Callable[..., Visit]]:
                 ),
             )
             visit.page.goto(address)
-            visit.page.wait_for_url(lambda url: "token" not in url)  # the page with the token leads on by itself
+            visit.page.wait_for_url(
+                lambda url: "token" not in url
+            )  # the page with the token leads on by itself
             return visit
 
         yield start

@@ -575,6 +575,11 @@ def test_no_digest_of_the_evidence_lets_an_id_be_guessed(run: Path, ask: Ask, tm
 def test_removed_examples_do_not_come_back_when_the_new_run_is_moved(
     made: Path, run: Path, ask: Ask, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (made / "notes.txt").write_text("mine")
+    assert command(["verify", str(made / "evidence.json"), "--json"]) == 0
+    assert "notes.txt" in json.loads(capsys.readouterr().out)["not_covered"], (
+        "verify says what it does not cover"
+    )
     made.rename(tmp_path / "served")
     sentence = refused(
         capsys, "forget", run, "--ids", ask(IDS[200:230], "second.csv"), "--out", tmp_path / "third"

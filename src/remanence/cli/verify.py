@@ -45,7 +45,9 @@ def verify(
     from remanence.errors import RemanenceError
     from remanence.forgetting import ids_from_file
     from remanence.requests import read_evidence, read_public_key, verify_evidence
+    from remanence.requests.evidence import not_covered
     from remanence.requests.signing import fingerprint
+    from remanence.storage import SEAL
     from remanence.training import open_run
 
     expected_ids = None
@@ -56,17 +58,22 @@ def verify(
     checks = verify_evidence(evidence, run=run, public_key=key, ids=expected_ids)
     failed = [check for check in checks if not check.holds]
     signature = read_evidence(evidence)["signature"]
+    folder = evidence.parent if run is None else run
+    uncovered = not_covered(folder) if not failed and (folder / SEAL).exists() else []
     if json:
         console.print_json(
             {
                 "holds": not failed,
                 "signed": signature is not None,
+                "not_covered": uncovered,
                 "checks": [{"what": check.what, "holds": check.holds} for check in checks],
             }
         )
     else:
         for check in checks:
             console.out.print(f"{'✓' if check.holds else '✗'} {check.what}", soft_wrap=True, markup=False)
+        if uncovered:
+            console.note(f"Files of {folder} that the evidence does not cover: {', '.join(uncovered)}.")
         if signature is None:
             console.note("The evidence is not signed: anyone who can write these files could have made it.")
         elif key is None and not failed:

@@ -45,8 +45,6 @@ _SHAPE: Mapping[str, type | tuple[type, ...]] = {
     "digest": str,
     "signature": (dict, type(None)),
 }
-_UNSEALED = (".request.json", ".request.lock", ".purge.lock", ".lock-0")
-"""Files of a run that change after it was sealed."""
 
 
 @dataclass(frozen=True)
