@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test fuzz test-all test-sweeps test-data test-adapters test-kills test-ray test-sinks test-browser screenshots vendor lint format bench bench-accounting bench-audit bench-dashboard bench-dashboard-load bench-methods bench-norms bench-recorder bench-requests bench-study peers docs reference clean
+.PHONY: help demo test fuzz test-all test-journeys test-sweeps test-data test-devices test-own-model test-gpu test-adapters test-kills test-ray test-sinks test-browser screenshots vendor lint format bench bench-accounting bench-attacks bench-audit bench-dashboard bench-dashboard-load bench-fast-forgetting bench-methods bench-norms bench-recorder bench-relearning bench-requests bench-study peers docs reference clean bench-streams bench-verdicts
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -29,45 +29,60 @@ demo: $(VENV)/.core ## the whole story on scikit-learn's digits; writes demo/rep
 TEST_SECONDS ?= 1200
 LIMITED := $(if $(shell command -v timeout),timeout --foreground --kill-after=20 $(TEST_SECONDS))
 # those that need packages of their own have targets of their own
-ELSEWHERE := $(addprefix --ignore=tests/,adapters browser data ray sinks)
+ELSEWHERE := $(addprefix --ignore=tests/,adapters browser data devices ray sinks)
 
 test: $(VENV)/.dev ## all tests that need no more than this machine
-	@$(LIMITED) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 -m 'not data and not sweep' $(ELSEWHERE) $(PYTEST) || { \
+	@$(LIMITED) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 -m 'not data and not sweep and not own_model and not journey' $(ELSEWHERE) $(PYTEST) || { \
 		code=$$?; test $$code -ne 124 || echo "The tests did not end within $(TEST_SECONDS) seconds and were stopped (TEST_SECONDS=... changes that)." >&2; \
 		exit $$code; }
 
 # seconds of the whole run on two cores; the many kinds of cases share them equally
 FUZZ_SECONDS ?= 1200
-FUZZ_KINDS := 28
+FUZZ_KINDS := 29
 fuzz: $(VENV)/.dev ## fuzz command lines, files, byte flips and forged evidence for FUZZ_SECONDS (1200) on two cores; prints the cases per kind
 	@rm -f .fuzz-counts
 	@FUZZ_COUNTS=$(CURDIR)/.fuzz-counts FUZZ_SECONDS=$$(( 2 * $(FUZZ_SECONDS) / $(FUZZ_KINDS) )) \
 		$(BIN)/python -m pytest tests/fuzz -q -n 2 --timeout 0 $(PYTEST); code=$$?; sort -k 2 .fuzz-counts; rm -f .fuzz-counts; exit $$code
 
-test-all: ## make test, then all other tests: damaged files, real data, Ray, Lightning and Hugging Face, TensorBoard and MLflow, Chromium, twenty kills
+test-all: ## make test, then all other tests: damaged files, real data, a pretended accelerator, Ray, Lightning and Hugging Face, TensorBoard and MLflow, Chromium, twenty kills
 	$(MAKE) test
+	$(MAKE) test-journeys
 	$(MAKE) test-sweeps
 	$(MAKE) test-data
+	$(MAKE) test-devices
+	$(MAKE) test-own-model
 	$(MAKE) test-adapters
 	$(MAKE) test-sinks
 	$(MAKE) test-kills
 	$(MAKE) test-ray
 	$(MAKE) test-browser
 
-test-sweeps: $(VENV)/.dev ## every page of the dashboard with every file of a run damaged; four minutes on two cores
-	$(BIN)/python -m pytest -n 2 -m sweep tests/web
+test-journeys: $(VENV)/.dev ## long journeys: every command interrupted and continued, requests in a queue, the choice of a method; three minutes
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m journey tests/journeys
+
+test-sweeps: $(VENV)/.dev ## every page of the dashboard with every file of a run damaged, and the error rates of all verdict rules; four minutes on two cores
+	$(BIN)/python -m pytest -n 2 -m sweep tests/web tests/unit/study
+
+test-own-model: $(VENV)/.dev ## examples/own_model.py, several labels, a person in a table, DDP and FSDP, up to verified evidence; three minutes
+	$(BIN)/python -m pytest -m own_model tests/journeys tests/unit/training
+
+test-devices: $(VENV)/.dev ## training, recording, all methods, metrics, barriers and a request on a pretended accelerator: the CPU's numbers
+	$(BIN)/python -m pytest tests/devices
+
+test-gpu: $(VENV)/.dev ## the same on a real accelerator: make test-gpu DEVICE=cuda
+	REMANENCE_TEST_DEVICE=$(or $(DEVICE),cuda) $(BIN)/python -m pytest tests/devices
 
 test-data: $(VENV)/.dev ## the slow checks, on the real data in ../shared/data
 	$(BIN)/python -m pytest -m data
 
 $(VENV)-adapters/.done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-adapters
-	@echo "Installing Lightning and transformers into $(VENV)-adapters"
+	@echo "Installing Lightning, transformers and model-signing into $(VENV)-adapters"
 	$(VENV)-adapters/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
-		--editable . lightning transformers accelerate pytest pytest-timeout hypothesis
+		--editable '.[model-signing]' lightning transformers accelerate pytest pytest-timeout hypothesis
 	@touch $@
 
-test-adapters: $(VENV)-adapters/.done ## the Lightning and Hugging Face callbacks against the real packages
+test-adapters: $(VENV)-adapters/.done ## the Lightning and Hugging Face callbacks and the model signature against the real packages
 	$(VENV)-adapters/bin/python -m pytest tests/adapters
 
 bench-methods: $(VENV)/.core ## the study `methods`: time to unlearn of every method, easiest against hardest digits; a quarter of an hour on two cores
@@ -89,7 +104,7 @@ $(VENV)-sinks/.done: pyproject.toml constraints.txt
 test-sinks: $(VENV)-sinks/.done ## measurements of a study in the real TensorBoard and MLflow
 	$(VENV)-sinks/bin/python -m pytest tests/sinks
 
-test-ray: $(VENV)/.ray ## studies on a local Ray cluster: the same bits as on processes
+test-ray: $(VENV)/.ray ## studies, calibration, tuning and shadow models on Ray, two nodes of which one is killed: the same bits as on processes
 	$(BIN)/python -m pytest tests/ray
 
 $(VENV)/axe.min.js: $(VENV)/.dev
@@ -111,6 +126,12 @@ vendor: $(VENV)/.dev ## fetch the JavaScript that the dashboard ships, as tools/
 
 bench-requests: $(VENV)/.core ## twenty deletion requests on digits, forecast and carried out, beside real oracles; half an hour on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/requests.py --work .bench/requests --workers 2
+
+bench-verdicts: $(VENV)/.core ## how often the verdict on a request is right, for models 10 points short and for oracles; 40 minutes on one core
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/verdicts.py --work .bench/verdicts
+
+bench-streams: $(VENV)/.core ## twenty requests in sequence, in one batch, and retrained once; ten minutes on one core
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/streams.py --work .bench/streams
 
 bench-study: $(VENV)/.core ## two workers against one on equal stages, and ten kills against none; ten minutes on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/study.py --kills 10
@@ -139,6 +160,15 @@ peers: $(VENV)/.dev ## install BackPACK for comparison, without its pins on othe
 test-kills: $(VENV)/.core ## SIGKILL a training run twenty times, resume it, compare it with an undisturbed one
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/kills.py --work .bench/kills
 
+bench-attacks: $(VENV)/.core ## the power of U-LiRA, BaVarIA and RMIA with 2 to 16 shadow models on a planted leak; two minutes on one core
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/attacks.py
+
+bench-relearning: $(VENV)/.core ## an audit of every method on digits, with relearning; five minutes on one core; writes a section of docs/results/methods.md
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/relearning.py --work .bench/relearning
+
+bench-fast-forgetting: $(VENV)/.core ## joint time of every method on hard, middle and mixed digits, beside oracles; an hour on one core; SETTING=digits
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/fast_forgetting.py --setting $(or $(SETTING),digits) --work .bench/fast-forgetting
+
 bench-audit: $(VENV)/.core ## what all metrics at one evaluation cost beside a plain forward pass; three minutes on one core
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/audit.py --out benchmarks/results
 
@@ -156,7 +186,7 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(INSTALL) '.[docs]'
 	@touch $@
 
-bench: bench-norms bench-accounting bench-recorder bench-methods bench-audit bench-study bench-requests bench-dashboard bench-dashboard-load ## all benchmarks
+bench: bench-norms bench-accounting bench-recorder bench-methods bench-audit bench-study bench-requests bench-streams bench-verdicts bench-dashboard bench-dashboard-load ## all benchmarks
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/zensical build --strict --clean

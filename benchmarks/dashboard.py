@@ -30,7 +30,8 @@ import torch
 
 import remanence as rm
 from remanence.models import resnet18
-from remanence.training.train_run import RunSettings, train_run
+from remanence.training.run_settings import RunSettings
+from remanence.training.train_run import train_run
 
 VIEWS = 200
 SCORES = ("privacy_loss", "confidence", "error_norm")

@@ -13,6 +13,7 @@ import argparse
 import random
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -68,7 +69,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    quiet, noisy = options.work / "B", options.work / "A"
+    options.work.mkdir(parents=True, exist_ok=True)
+    work = Path(
+        tempfile.mkdtemp(prefix="kills-", dir=options.work)
+    )  # what an earlier run left is not in the way
+    quiet, noisy = work / "B", work / "A"
     first, whole = undisturbed(quiet, options.epochs)
     epoch = (whole - first) / max(1, options.epochs - 1)
     print(

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import remanence as rm
 from remanence.gradients import norms_in_flight
-from remanence.gradients.losses import cross_entropy
 from remanence.gradients.norm_engine import NormEngine
+from remanence.losses import cross_entropy
 
 Way = Callable[[], Tensor | None]
 """One pass over the batch; norms, or None for passes that give none."""
@@ -56,8 +56,8 @@ def remanence(model: nn.Module, x: Tensor, y: Tensor) -> Way:
     return lambda: torch.stack(list(engine.squared_norms(x, y).values())).sum(0).sqrt()
 
 
-def remanence_first_batch(model: nn.Module, x: Tensor, y: Tensor) -> Way:
-    """A single call: with the rehearsal and two examples checked against the loop."""
+def remanence_single_calls(model: nn.Module, x: Tensor, y: Tensor) -> Way:
+    """Batch by batch in one's own loop: from the second call on, what was learned about the model is reused."""
     return lambda: rm.example_gradient_norms(model, x, y, batch_size=len(x))
 
 
@@ -144,7 +144,7 @@ WAYS: dict[str, Callable[[nn.Module, Tensor, Tensor], Way]] = {
     "forward only": forward,
     "forward + input gradients": input_gradients,
     "Remanence": remanence,
-    "Remanence, first batch": remanence_first_batch,
+    "Remanence, single calls": remanence_single_calls,
     "loop of one": loop,
     "torch.func, chunk 4": vmapped(4),
     "torch.func, chunk 16": vmapped(16),

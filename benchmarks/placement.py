@@ -22,7 +22,8 @@ from remanence.scores import privacy_loss
 from remanence.storage import open_folder, read_trace
 from remanence.training import Recipe, placed_steps
 from remanence.training.placement import is_due, probe_positions
-from remanence.training.train_run import RunSettings, train_run
+from remanence.training.run_settings import RunSettings
+from remanence.training.train_run import train_run
 from remanence.types import Trace
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"

@@ -45,7 +45,7 @@ REQUESTS, ORACLES, SEED = 20, 3, 2025
 RECIPE = Recipe(epochs=35, learning_rate=0.05, batch_size=32, weight_decay=1e-3)
 
 
-def prepared(work: Path, workers: int) -> tuple[Run, Calibration]:
+def prepared(work: Path, workers: int, models: int) -> tuple[Run, Calibration]:
     """A run that nobody looked at while rules and defaults were chosen (those used seeds 0 and 1), calibrated."""
     train_run(
         RunSettings("digits", "small_conv", RECIPE, seed=2, model_options={"width": 16}),
@@ -56,7 +56,7 @@ def prepared(work: Path, workers: int) -> tuple[Run, Calibration]:
     if not (work / "run" / "calibration" / SEAL).exists():
         calibrate(
             run,
-            CalibrationSettings(),
+            CalibrationSettings(models=models),
             workers=workers,
             on_done=lambda stage: print(stage.kind, flush=True),
         )
@@ -97,9 +97,9 @@ def carry_out(run: Run, calibration: Calibration, forget_set: ForgetSet, work: P
         cached_oracle(run, forget_set, work / "oracles", seed=oracle_seed(SEED, index))
         for index in range(ORACLES)
     ]
-    oracle_mia = [METRICS["mia"](evaluate(oracle.model(), split)) for oracle in oracles]
+    oracle_mia = [METRICS["mia_confidence"](evaluate(oracle.model(), split)) for oracle in oracles]
     rows = unlearn_again(run, calibration, forget_set, None, seed=0)
-    by_oracles = Criterion("mia", float(np.mean(oracle_mia)), 0.05)
+    by_oracles = Criterion("mia_confidence", float(np.mean(oracle_mia)), 0.05)
     needed = by_oracles.time(rows)
     row = {
         "request": forget_set.name,
@@ -108,7 +108,7 @@ def carry_out(run: Run, calibration: Calibration, forget_set: ForgetSet, work: P
         "reached": evidence["actual"]["reached"],
         "stopped_at": evidence["actual"]["stopped_at"],
         "oracle_mia": oracle_mia,
-        "mia": METRICS["mia"](evaluate(result.run.model(), split)),
+        "mia_confidence": METRICS["mia_confidence"](evaluate(result.run.model(), split)),
         "oracle_needs": needed.value,
         "oracle_reached": needed.reached,
         "oracle_stops": stopping_step(by_oracles, rows),
@@ -152,12 +152,12 @@ def stopping_step(criterion: Criterion, rows: list[Measurement]) -> int:
 
 
 def summary(rows: list[dict[str, Any]], calibration: Calibration) -> dict[str, Any]:
-    constant = float(np.median([run.steps for run in calibration.runs("mia")]))
+    constant = float(np.median([run.steps for run in calibration.runs("mia_confidence")]))
     errors = np.array([abs(row["forecast"] - row["steps"]) for row in rows])
     by_constant = np.array([abs(constant - row["steps"]) for row in rows])
     ratio = [row["stopped_at"] / row["oracle_stops"] for row in rows]
-    first = [abs(row["mia"] - row["oracle_mia"][0]) <= 0.05 + 1e-9 for row in rows]
-    mean = [abs(row["mia"] - np.mean(row["oracle_mia"])) <= 0.05 + 1e-9 for row in rows]
+    first = [abs(row["mia_confidence"] - row["oracle_mia"][0]) <= 0.05 + 1e-9 for row in rows]
+    mean = [abs(row["mia_confidence"] - np.mean(row["oracle_mia"])) <= 0.05 + 1e-9 for row in rows]
     between = [
         abs(a - b) <= 0.05 + 1e-9
         for row in rows
@@ -187,7 +187,7 @@ def summary(rows: list[dict[str, Any]], calibration: Calibration) -> dict[str, A
         "quartiles": np.quantile([row["steps"] for row in rows], (0.25, 0.75)).tolist(),
         "median_error_of_mean": float(np.median(np.abs(means - [row["forecast"] for row in rows]))),
         "median_error_constant_of_mean": float(np.median(np.abs(means - constant))),
-        "below": int(sum(row["mia"] < np.mean(row["oracle_mia"]) for row in rows)),
+        "below": int(sum(row["mia_confidence"] < np.mean(row["oracle_mia"]) for row in rows)),
     }
 
 
@@ -195,12 +195,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--work", type=Path, default=Path(".bench/requests"))
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument(
+        "--models", type=int, default=40, help="reference models; with others, name another --work"
+    )
     parser.add_argument("--page", type=Path, default=Path("docs/results/forecast.md"))
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/requests.json"))
     given = parser.parse_args()
     torch.set_num_threads(1)
     (given.work / "nowhere").mkdir(parents=True, exist_ok=True)
-    run, calibration = prepared(given.work, given.workers)
+    run, calibration = prepared(given.work, given.workers, given.models)
     rows = [
         carry_out(run, calibration, forget_set, given.work)
         | repeat(run, calibration, forget_set, given.work)
@@ -213,10 +216,10 @@ def main() -> None:
         | {"budget": calibration.settings.budget, "models": calibration.settings.models},
         "oracles": ORACLES,
         "retraining": dict(calibration.retraining),
-        "law": calibration.forecaster("mia").law,
+        "law": calibration.forecaster("mia_confidence").law,
         "leave_one_out": {
             metric: [vars(row) for row in compare(calibration.runs(metric))]  # type: ignore[arg-type]
-            for metric in ("mia", "log_odds")
+            for metric in ("mia_confidence", "log_odds")
         },
         "calibration": [
             {

@@ -12,7 +12,7 @@ def page(results: dict[str, Any]) -> str:
     n, options = total["requests"], ", ".join(f"{k} {v:g}" for k, v in settings["options"].items())
     nothing = sum(row["action"] == "nothing" for row in requests)
     small = [row for row in results["calibration"] if row["metric"] == "log_odds"]
-    large = [row for row in results["calibration"] if row["metric"] == "mia"]
+    large = [row for row in results["calibration"] if row["metric"] == "mia_confidence"]
     lines = [
         "# Are forecasts of unlearning true?",
         "",
@@ -105,7 +105,7 @@ def page(results: dict[str, Any]) -> str:
             f"| {a['predictor']} | {a['median_error']:.0f} | {a['mean_error']:.0f} | {b['median_error']:.0f} | "
             f"{b['mean_error']:.0f} |"
             for a, b in zip(
-                results["leave_one_out"]["mia"], results["leave_one_out"]["log_odds"], strict=True
+                results["leave_one_out"]["mia_confidence"], results["leave_one_out"]["log_odds"], strict=True
             )
         ),
         "",
@@ -139,5 +139,6 @@ def line(row: dict[str, Any]) -> str:
     return (
         f"| {row['request']} | {row['size']} | {row['median_percentile']:.0f} | {row['forecast']:.0f} | "
         f"{row['low']:.0f}–{high} | {steps} | {'yes' if inside(row) else 'no'} | {again} | {row['stopped_at']} | "
-        f"{by_oracles} | {row['mia']:.2f} | {row['expected_mia']:.2f} | {oracles} | {100 * row['accuracy']:+.1f} |"
+        f"{by_oracles} | {row['mia_confidence']:.2f} | {row['expected_mia']:.2f} | {oracles} | "
+        f"{100 * row['accuracy']:+.1f} |"
     )

@@ -5,11 +5,15 @@ The pages are kept in the repository, so that they can be read there and a chang
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import remanence
+from remanence.cli.exit_codes import ExitCode
 from remanence.cli.main import app
+from remanence.requests.attestation import PREDICATE_TYPE, SCHEMA, schema
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 _MADE = "<!-- made by `make reference`: change the docstrings, not this page -->"
@@ -56,10 +60,54 @@ def commands_page() -> str:
     finally:
         sys.argv = started
     made = made.replace("# remanence\n", f"# Commands\n\n{_MADE}\n", 1)
-    return "\n".join(line.rstrip() for line in made.splitlines()).strip() + "\n"
+    commands = "\n".join(line.rstrip() for line in made.splitlines()).strip()
+    return f"{commands}\n\n{_exit_codes()}\n"
 
 
-PAGES = {"python.md": python_page, "commands.md": commands_page}
+def _exit_codes() -> str:
+    """The one table of exit codes."""
+    rows = [f"| {code:d} | {code.meaning} |" for code in ExitCode]
+    return "\n".join(["## Exit codes", "", "| code | meaning |", "|---|---|", *rows])
+
+
+def evidence_page() -> str:
+    """The JSON schema of the evidence: what each entry of its predicate means, and the schema itself."""
+    content = schema()
+    rows = [
+        f"| `{name}` | {'; '.join(_kinds(entry))} | {_described(entry)} |"
+        for name, entry in content["properties"].items()
+    ]
+    parts = [
+        "# Form of the evidence",
+        _MADE,
+        f"{content['description']} The predicate type is `{PREDICATE_TYPE}`; how the document is signed is in "
+        "[evidence](../how-to/evidence.md#the-format).",
+        "\n".join(["| entry | type | meaning |", "|---|---|---|", *rows]),
+        "## JSON schema",
+        f"It is also in the package, `remanence/requests/{SCHEMA}`.",
+        f"```json\n{json.dumps(content, indent=2, ensure_ascii=False)}\n```",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _kinds(entry: dict[str, Any]) -> list[str]:
+    if "oneOf" in entry:
+        return [kind for choice in entry["oneOf"] for kind in _kinds(choice)]
+    if "$ref" in entry:
+        return ["string"]
+    kinds = entry.get("type", "string")
+    return kinds if isinstance(kinds, list) else [kinds]
+
+
+def _described(entry: dict[str, Any]) -> str:
+    if "enum" in entry:
+        return "One of: " + ", ".join(f"*{value}*" for value in entry["enum"]) + "."
+    inside = entry.get("properties", {})
+    text = str(entry.get("description", ""))
+    return text or "Has " + ", ".join(f"`{name}`" for name in inside) + "."
+
+
+PAGES = {"python.md": python_page, "commands.md": commands_page, "evidence.md": evidence_page}
 
 if __name__ == "__main__":
     for file, page in PAGES.items():

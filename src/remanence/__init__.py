@@ -13,6 +13,7 @@ from remanence._version import __version__
 
 if TYPE_CHECKING:
     from remanence import errors as errors
+    from remanence import losses as losses
     from remanence import theory as theory
     from remanence.audit import METRICS as METRICS
     from remanence.audit import Audit as Audit
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from remanence.requests import purge as purge
     from remanence.requests import verify_evidence as verify_evidence
     from remanence.runs import Run as Run
+    from remanence.runs import import_run as import_run
     from remanence.runs import open_run as open_run
     from remanence.runs import train_run as train_run
     from remanence.scores import SCORES as SCORES
@@ -52,7 +54,9 @@ if TYPE_CHECKING:
     from remanence.types import Trace as Trace
     from remanence.unlearning import METHODS as METHODS
 
-_MODULES = ("errors", "theory")
+_MODULES = ("errors", "losses", "theory")
+_OPTIONAL = ("huggingface", "lightning")
+"""Modules that need packages which Remanence does not install."""
 _HOME = {
     "remanence.audit": ("METRICS", "Audit", "audit_runs", "loss_barrier"),
     "remanence.data": ("Examples", "load_dataset", "with_ids"),
@@ -68,7 +72,7 @@ _HOME = {
         "purge",
         "verify_evidence",
     ),
-    "remanence.runs": ("Run", "open_run", "train_run"),
+    "remanence.runs": ("Run", "import_run", "open_run", "train_run"),
     "remanence.scores": ("SCORES",),
     "remanence.tasks": ("Recipe", "Task"),
     "remanence.training": ("Recorder", "RunSettings"),
@@ -82,7 +86,7 @@ __all__ = ["__version__", *sorted([*_MODULE_OF, *_MODULES])]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in _MODULES or name in _OPTIONAL:
         return import_module(f"remanence.{name}")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'remanence' has no attribute {name!r}")

@@ -54,7 +54,9 @@ def as_ids(values: ArrayLike, *, what: str = "ids") -> Ids:
         raise DataError(f"`{what}` must be whole numbers or text; got {ids.dtype}.")
     unique, counts = np.unique(ids, return_counts=True)
     if unique.size != ids.size:
-        raise DataError(f"`{what}` must be unique; {unique[counts > 1][0]!r} occurs {counts.max()} times.")
+        raise DataError(
+            f"`{what}` must be unique; {unique[counts > 1][0].item()!r} occurs {counts.max()} times."
+        )
     return _frozen(ids)
 
 
@@ -90,7 +92,10 @@ class Mechanism:
         assumed: the noise was not added in training (plain SGD); results are then at most heuristics.
         max_norm: a bound on the gradient norm of an example that holds for all weights (from clipping or a
             Lipschitz constant), or None. The largest recorded norm is no such bound.
+        clipped: training clips the gradient of every example to `max_norm`; recorded norms, which are taken before
+            clipping, may then be larger.
         couples_examples: the gradient of an example depends on others in its batch (BatchNorm in training mode).
+        departures: what else is known of the training that no theorem covers, as sentences.
     """
 
     sigma: float
@@ -103,6 +108,8 @@ class Mechanism:
     assumed: bool = True
     max_norm: float | None = None
     couples_examples: bool = False
+    departures: tuple[str, ...] = ()
+    clipped: bool = False
 
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma)
@@ -116,6 +123,8 @@ class Mechanism:
         check_positive("batch_size", self.batch_size)
         if self.max_norm is not None:
             check_positive("max_norm", self.max_norm)
+        if self.clipped and self.max_norm is None:
+            raise InputError("`max_norm` must be given for training that clips gradients; got None.")
         check_choice("reduction", self.reduction, ("mean", "sum"))
         check_choice("sampling", self.sampling, ("poisson", "shuffled"))
         check_choice("denominator", self.denominator, ("fixed", "random"))
@@ -159,6 +168,16 @@ class Trace:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, self._check_table(name))
         object.__setattr__(self, "provenance", MappingProxyType(dict(self.provenance)))
+        self._check_max_norm()
+
+    def _check_max_norm(self) -> None:
+        limit, largest = self.mechanism.max_norm, float(self.norms.max(initial=0.0))
+        # norms are recorded in float32: the last digits decide nothing
+        if limit is not None and not self.mechanism.clipped and largest > limit * (1 + 1e-5):
+            raise InputError(
+                f"`max_norm` must bound every gradient norm; got {limit:g}, but a norm of {largest:g} was recorded. "
+                "If training clips gradients to `max_norm`, pass clipped=True."
+            )
 
     def _check_table(self, name: str) -> NDArray[Any]:
         values, shape = np.asarray(getattr(self, name)), (self.steps.size, self.ids.size)
@@ -235,6 +254,9 @@ class Scores:
         from remanence.display.plots import draw_scores, on_axes
 
         return on_axes(lambda axes: draw_scores(axes, self.name, self.values), ax)
+
+    def __repr__(self) -> str:
+        return f"Scores({self.name!r}, {len(self.ids)} examples, {self.status})"
 
     def _repr_html_(self) -> str:
         from remanence.display.notebook_cards import scores_card

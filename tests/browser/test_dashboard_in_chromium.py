@@ -104,8 +104,10 @@ def carry_out(visit: Any, name: str) -> None:
 def look_around(visit: Any, folder: Path, name: str) -> None:
     page = visit.page
     page.get_by_role("link", name="Open the document").click()
-    page.get_by_role("heading", name="Evidence of forgetting").wait_for()
-    page.get_by_text("at the request of Legal").wait_for()
+    page.get_by_role(
+        "heading", name=re.compile("Evidence of .*: (forgotten|not forgotten|carried out)")
+    ).wait_for()
+    page.get_by_text("asked by Legal").wait_for()
     for place in ("requests", "certificates", "studies"):
         page.goto(visit.home + place)
         visit.check()

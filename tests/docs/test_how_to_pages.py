@@ -20,7 +20,7 @@ TAKEN = {
     "unlearn": ("more.json",),
 }
 """What a page takes for granted."""
-NOT_RUN = {"data": 1, "processes": 2, "studies": 5, "unlearn": 1}
+NOT_RUN = {"data": 1, "own-model": 2, "processes": 5, "requests": 2, "studies": 5, "unlearn": 1}
 """Commands behind a $: a cluster, data to be fetched, packages that are no part of ours, or run on another page."""
 
 

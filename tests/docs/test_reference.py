@@ -17,7 +17,7 @@ REFERENCE = ROOT / "docs" / "reference"
 CONSTANTS = {"METHODS", "METRICS", "SCORES", "__version__"}
 
 
-@pytest.mark.parametrize("page", ["python.md", "commands.md"])
+@pytest.mark.parametrize("page", ["python.md", "commands.md", "evidence.md"])
 def test_the_pages_are_what_the_code_says(page: str) -> None:
     made = runpy.run_path(str(ROOT / "tools" / "reference.py"))["PAGES"][page]()
     assert (REFERENCE / page).read_text() == made, "run `make reference`"

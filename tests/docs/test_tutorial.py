@@ -1,11 +1,12 @@
 """The tutorial: every shell and Python block runs, in order, in an empty folder, and what it says is so."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from remanence.requests import read_evidence
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
 
@@ -27,8 +28,10 @@ def test_the_tutorial_runs_and_is_true(tmp_path: Path, page: Callable[..., Any])
     assert found["before", "ua"].verdict == "below"
     assert found["tuned", "ua"].verdict == "below"
     assert found["relabelled", "ua"].value > found["tuned", "ua"].value + 0.1
-    assert found["relabelled", "mia"].verdict == "above"
-    told = json.loads((tmp_path / "run2" / "evidence.json").read_text())
+    assert found["before", "mia_confidence"].verdict == "below"
+    assert found["before", "rmia"].value > found["relabelled", "rmia"].value + 0.2
+    assert found["before", "mia"].verdict == "within"
+    told = read_evidence(tmp_path / "run2" / "evidence.json")
     assert told["request"]["size"] == 40
     assert told["actual"]["reached"]
     assert all(check.holds for check in tutorial.names["evidence"])

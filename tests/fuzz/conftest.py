@@ -23,7 +23,8 @@ import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from remanence.cli.main import UNEXPECTED, run
+from remanence.cli.exit_codes import ExitCode
+from remanence.cli.main import run
 
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "0"))
 """Time of each kind of case in the long run; 0 for the short one, which has a fixed number of cases."""
@@ -66,7 +67,7 @@ def _call(arguments: list[str], *, limit: float = LIMIT) -> Outcome:
 def _check_refusal(arguments: list[str], *, limit: float = LIMIT) -> Outcome:
     """Run a command that may be refused, but must not show a traceback or hang."""
     outcome = _call(arguments, limit=limit)
-    if outcome.code == UNEXPECTED:
+    if outcome.code == ExitCode.DEFECT:
         (log,) = re.findall(r"\S+\.log", outcome.output) or [""]
         pytest.fail(f"{arguments}: {Path(log).read_text()}", pytrace=False)
     assert outcome.code in (0, 1, 2, 130), (arguments, outcome.code, outcome.output)

@@ -5,6 +5,7 @@ Everything is seeded. `make test` checks some cases of each kind; `make fuzz` as
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import tomllib
@@ -18,7 +19,7 @@ from cyclopts import App
 from hypothesis import strategies as st
 
 from remanence.cli.main import app
-from remanence.requests.signing import serialize, sign
+from remanence.requests.attestation import parse, serialize, sign
 from remanence.storage import SEAL, open_folder, seal_in_place, to_toml
 
 Call = Callable[..., Any]
@@ -31,7 +32,7 @@ _LONG = (
     "calibrate",
     "forget",
     "certify",
-    "trace",
+    "import",
     "audit",
     "barrier",
     "study",
@@ -98,7 +99,7 @@ _WORDS = (
     "=",
     "label",
     "finetune",
-    "mia",
+    "mia_confidence",
     "\udcff",
     "💥",
     "a\nb",
@@ -156,6 +157,7 @@ _READERS: dict[str, tuple[str, ...]] = {
     "new/trace.safetensors": ("score new", "plan new --ids set.json"),
     "new/weights.safetensors": ("audit new --forget set.json --metrics ua", "diff run new"),
     "new/measurements.jsonl": ("score new", "calibrate run --runs new"),
+    "new/ledger-ids.json": ("plan new --ids set.json", "score new", "purge new"),
     "new/ledger.jsonl": ("plan new --ids set.json", "purge new", "verify new/evidence.json"),
     "new/removed.safetensors": ("plan new --ids set.json",),
     "new/remanence.json": ("score new", "verify new/evidence.json", "purge new", "diff run new"),
@@ -165,14 +167,16 @@ _READERS: dict[str, tuple[str, ...]] = {
     "new/calibration/reference.safetensors": ("plan new --ids set.json",),
     "new/evidence.json": ("verify new/evidence.json", "purge new"),
     "run/.request.json": ("plan run --ids set.json",),
-    "run/checkpoints/step-000000084/weights.safetensors": ("trace run --data digits --model mlp --out t",),
+    "run/checkpoints/step-000000084/weights.safetensors": (
+        "import --checkpoints run --data digits --model mlp --out t",
+    ),
     "set.json": ("plan new --ids set.json", "audit new --forget set.json --metrics ua"),
     "request.csv": ("plan new --ids request.csv",),
     "scores.csv": ("select scores.csv --how hardest --size 5 --out s.json --force", "purge new"),
     "choice.json": ("unlearn new --forget set.json --tuned choice.json --steps 1 --out u",),
     "pack.npz": ("data check pack.npz", "train --data pack.npz --model mlp --epochs 1 --record 0 --out r"),
     "problem.npz": ("certify --data problem.npz --steps 2 --runs 2 --attack-models 2",),
-    "states/model-1.pt": ("trace states --data digits --model logistic --out t",),
+    "states/model-1.pt": ("import --checkpoints states --data digits --model logistic --out t",),
     "study.toml": ("study status study.toml --store store",),
     "key.pem": ("purge new --yes --erase run --key key.pem",),
     "key.pub": ("verify new/evidence.json --public-key key.pub",),
@@ -298,7 +302,11 @@ def test_byte_flips_are_detected(workshop: Path, check_refusal: Call, fuzz: Call
     files = sorted(
         path for path in (workshop / "new").rglob("*") if path.is_file() and not path.name.startswith(".")
     )
-    assert len(files) == 15
+    assert {path.name for path in files} >= {
+        "config.toml", "evidence.html", "evidence.json", "facts.json", "ledger-ids.json", "ledger.jsonl",
+        "measurements.jsonl", "reference.safetensors", "remanence.json", "removed.safetensors", "trace.json",
+        "trace.safetensors", "trials.jsonl", "weights.safetensors",
+    }  # fmt: skip
 
     @st.composite
     def cases(draw: st.DrawFn) -> tuple[Path, int, int]:
@@ -319,40 +327,74 @@ def test_byte_flips_are_detected(workshop: Path, check_refusal: Call, fuzz: Call
 def _forged(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
     """Evidence that claims something else."""
     body = {
-        key: value for key, value in document.items() if key not in ("digest", "signature", "page_sha256")
+        key: value
+        for key, value in document.items()
+        if key not in ("digest", "signature", "signer", "page_sha256")
     }
     place = draw(st.sampled_from([place for place in _places(body) if place]))
     value = draw(st.sampled_from([entry for entry in _HOSTILE if entry not in (*_RAW, 1e308)]))
     return body | {"unknown": value} if draw(st.booleans()) else _replaced(body, place, value)
 
 
+def _encoded(value: Any) -> str:
+    return base64.b64encode(json.dumps(value).encode()).decode()
+
+
+def _written(
+    how: str, document: dict[str, Any], forged: dict[str, Any], stranger: Ed25519PrivateKey
+) -> bytes:
+    if how == "edit":
+        return serialize(document | forged)
+    if how == "digest":
+        kept = {name: document[name] for name in ("signer", "signature")}
+        return serialize(sign(document | forged, None) | kept)
+    if how == "renamed":  # signed by a stranger in the name of the signer
+        return serialize(sign(document | forged, stranger) | {"signer": document["signer"]})
+    return serialize(sign(document | forged, stranger if how == "re-sign" else None))
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_forged_evidence_is_refused(workshop: Path, check_refusal: Call, fuzz: Call) -> None:
     evidence, page = workshop / "new" / "evidence.json", workshop / "new" / "evidence.html"
     content, shown = evidence.read_bytes(), page.read_bytes()
-    document, stranger = json.loads(content), Ed25519PrivateKey.generate()
+    document, stranger = parse(content, evidence), Ed25519PrivateKey.generate()
+    envelope = json.loads(content)
 
     @st.composite
     def cases(draw: st.DrawFn) -> tuple[bytes, bytes]:
-        how = draw(st.sampled_from(("edit", "digest", "re-sign", "unsigned", "signature", "page", "layout")))
+        how = draw(
+            st.sampled_from(
+                ("edit", "digest", "re-sign", "renamed", "unsigned", "signature", "page", "layout")
+            )
+        )
         forged = _forged(draw, document)
         if how == "page":
             return content, shown.replace(b"<body", b"<body ", 1) + draw(st.binary(max_size=4))
         if how == "layout":
             text = draw(
-                st.sampled_from((json.dumps(document), content.decode() + " ", content.decode().upper()))
+                st.sampled_from(
+                    (
+                        json.dumps(envelope),
+                        json.dumps(document),
+                        json.dumps(json.loads(serialize(sign(document, None)))),
+                        content.decode() + " ",
+                        content.decode().upper(),
+                    )
+                )
             )
             return text.encode(), shown
         if how == "signature":
-            field = draw(st.sampled_from(("value", "public_key", "algorithm", "extra")))
-            text = document["signature"].get(field, "x")
+            field = draw(st.sampled_from(("sig", "keyid", "extra")))
+            (signature,) = envelope["signatures"]
+            text = signature.get(field, "x")
             new = draw(st.sampled_from((text.upper() + " ", f" {text}", text[:-1], "0" * len(text))))
-            return serialize(document | {"signature": document["signature"] | {field: new}}), shown
-        if how == "edit":
-            return serialize(document | forged), shown
-        if how == "digest":
-            return serialize(sign(document | forged, None) | {"signature": document["signature"]}), shown
-        return serialize(sign(document | forged, stranger if how == "re-sign" else None)), shown
+            return json.dumps(envelope | {"signatures": [signature | {field: new}]}).encode(), shown
+        try:
+            return _written(how, document, forged, stranger), shown
+        except (AttributeError, KeyError, TypeError, ValueError):  # no Statement can say this
+            return json.dumps(
+                envelope | {"payload": _encoded({"predicate": document | forged})}
+            ).encode(), shown
 
     def check(case: tuple[bytes, bytes]) -> None:
         changed, changed_page = case
@@ -363,7 +405,9 @@ def test_forged_evidence_is_refused(workshop: Path, check_refusal: Call, fuzz: C
         _reseal(evidence)
         outcome = check_refusal(["verify", "new/evidence.json", "--public-key", "key.pub"])
         assert outcome.code in (1, 2), (changed[:2000], outcome.output)
-        outcome = check_refusal(["purge", "new", "--erase", "run", "--yes", "--key", "key.pem"])
+        outcome = check_refusal(
+            ["purge", "new", "--erase", "run", "--yes", "--key", "key.pem", "--although-not-forgotten"]
+        )
         assert outcome.code in (1, 2), (changed[:2000], outcome.output)
         assert (workshop / "run" / "weights.safetensors").exists()
         assert evidence.read_bytes() == changed

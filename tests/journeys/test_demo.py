@@ -52,13 +52,13 @@ def test_results_have_the_promised_shape(finished: Path) -> None:
     assert losses == sorted(losses)
     assert len(set(losses)) == 5
     for band in results["bands"]:
-        for metric in ("mia", "ua"):
+        for metric in ("mia_confidence", "ua"):
             times = band["epochs_to_unlearn"][metric]
             assert {"mean", "sd", "reached", "seeds", "interval", "by_seed", "limit"} <= set(times)
             assert 0 <= times["reached"] <= times["seeds"] == len(times["by_seed"]) == 1
             assert set(times["by_seed"][0]) == {"epochs", "reached"}
             assert times["interval"] is None, "one seed has none"
-        assert len(band["curves"]["mia"][0]) == results["settings"]["unlearn"]["epochs"] + 1
+        assert len(band["curves"]["mia_confidence"][0]) == results["settings"]["unlearn"]["epochs"] + 1
     assert [band["name"] for band in results["bands"]] == [
         "easiest",
         "lower quartile",
@@ -68,7 +68,7 @@ def test_results_have_the_promised_shape(finished: Path) -> None:
     ]
     assert set(results["tuning"]) == {"finetune"}
     assert results["preset"] == "smoke"
-    assert {"mia", "ua"} == set(results["spearman"])
+    assert {"mia_confidence", "ua"} == set(results["spearman"])
     assert results["status"] == "heuristic"
     assert results["reasons"]
 

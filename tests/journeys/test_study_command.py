@@ -33,7 +33,7 @@ TINY = [
     "tune.learning_rates=[0.1]",
     "tune.epochs=1",
     "audit.oracles=1",
-    'audit.metrics=["ua", "mia"]',
+    'audit.metrics=["ua", "mia_confidence"]',
     "forget.sizes=[0.05]",
 ]
 STUDY = ["time-to-unlearn", "--preset", "smoke", *(part for change in TINY for part in ("--set", change))]

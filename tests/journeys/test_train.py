@@ -142,7 +142,8 @@ def test_a_trace_made_afterwards_is_the_recorders(tmp_path: Path, capsys: pytest
     assert train(*task, "--out", tmp_path / "run") == 0
     capsys.readouterr()
     options = ["--data", "digits", "--model", "small_conv", "--option", "width=4", "--batch-size", "64"]
-    traced = ["trace", tmp_path / "run", *options, "--out", tmp_path / "traced", "--json"]
+    made_of = ["--checkpoints", tmp_path / "run", "--out", tmp_path / "traced"]
+    traced = ["import", *options, *made_of, "--json"]
     assert in_this_process([*map(str, traced)]) == 0
     assert json.loads(capsys.readouterr().out)["checkpoints"] == [7, 14, 21]
     recorded, made = (read_trace(open_folder(tmp_path / name)) for name in ("run", "traced"))

@@ -24,7 +24,7 @@ from remanence.gradients.layers.gram_blocks import (
     upper_gram,
 )
 from remanence.gradients.layers.linear import gram_squared_norms, prefers_gram
-from remanence.gradients.losses import cross_entropy
+from remanence.losses import cross_entropy
 
 POSITIONS = [1, 31, 32, 63, 64, 65, 71, 96, 127]
 """One block below 64; the odd ones have a first block of another size."""

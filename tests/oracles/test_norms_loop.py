@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from remanence import example_gradient_norms
+from remanence.batches import placed
 from remanence.gradients import FallbackWarning, example_gradients_gram
-from remanence.gradients.batches import placed
 from remanence.gradients.example_loop import loop_squared_norms
-from remanence.gradients.losses import cross_entropy
+from remanence.losses import cross_entropy
 
 sys.path.insert(0, str(Path(__file__).parent))
 from architectures import CLASSES, FAST, SLOW, Draw, N

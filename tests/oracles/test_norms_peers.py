@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import remanence as rm
 from remanence.gradients.example_loop import loop_squared_norms
-from remanence.gradients.losses import cross_entropy
+from remanence.losses import cross_entropy
 
 TARGETS = torch.randint(0, 10, (6,), generator=torch.Generator().manual_seed(1))
 

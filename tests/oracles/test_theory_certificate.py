@@ -6,12 +6,13 @@ from scipy.special import expit
 from scipy.stats import binomtest
 
 from remanence.certify.absorption import Absorption, Pulls
-from remanence.certify.certification import certify
+from remanence.certify.certification import certify, public_dynamics
 from remanence.certify.descent import Descent
 from remanence.certify.linear_attack import best_direction, epsilon_limit, linear_attack
 from remanence.certify.path_bound import PathBound
 from remanence.certify.problem import Problem, reference_problem
 from remanence.certify.pull_bounds import deviation_lipschitz, mean_pulls
+from remanence.errors import InputError
 from remanence.theory.langevin import Langevin
 from remanence.theory.shifted import Shifted
 
@@ -201,11 +202,154 @@ def test_attack_sees_what_was_not_unlearned():
 
 
 def test_the_reference_problem():
+    """With a public step size, 1/(1/4 + m); with 1/L of the data the worst case was 192."""
     found = certify(reference_problem(), attack_models=0).document()
-    assert found["k_published"] == pytest.approx(8600, rel=0.02)
-    assert found["k_shifted"] == pytest.approx(191, abs=2)
+    assert found["k_published"] == pytest.approx(23_296, rel=0.02)
+    assert found["k_shifted"] == 515
+    assert found["learning_rate"] == pytest.approx(1 / 0.252)
     assert found["k_instance"]["median"] * 50 <= found["k_published"]
     assert found["k_instance"]["median"] * 5 <= found["k_shifted"]
+
+
+# --- What must be public: the step size and the classes.
+
+
+def one_long_row(n=200, d=50):
+    """One row of norm 1 among rows of 0.02: the smoothness of the data, and so 1/L, is that of the one row."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, d))
+    x *= np.where(np.arange(n) == 0, 1.0, 0.02)[:, None] / np.linalg.norm(x, axis=1, keepdims=True)
+    return Problem.from_labels("one long row", x, np.where(rng.random(n) < 0.5, 1, -1), classes=(-1, 1))
+
+
+def measured_epsilon(unlearned, retrained, direction, *, delta=1e-5):
+    """A lower limit of ε: a likelihood-ratio test fitted on the first half of the models, counted on the second.
+
+    Along the long row and across it the weights are Gaussian, with one variance for all directions across.
+    """
+
+    def parts(weights):
+        along = direction @ weights
+        return along, np.square(weights).sum(axis=0) - along**2
+
+    fitted = []
+    models, across = unlearned.shape[1] // 2, len(direction) - 1
+    for weights in (unlearned[:, :models], retrained[:, :models]):
+        along, square = parts(weights)
+        fitted.append((along.mean(), along.var(ddof=1), square.mean() / across))
+
+    def ratio(weights):
+        along, square = parts(weights)
+        logs = [
+            -0.5 * ((along - mean) ** 2 / variance + np.log(variance) + square / rest + across * np.log(rest))
+            for mean, variance, rest in fitted
+        ]
+        return logs[0] - logs[1]
+
+    first, second = ((ratio(w[:, :models]), ratio(w[:, models:])) for w in (unlearned, retrained))
+    levels = np.quantile(np.concatenate([first[0], second[0]]), np.linspace(0.02, 0.98, 97))
+
+    def limit(level, half):
+        hits, false_hits = (int((values[half] > level).sum()) for values in (first, second))
+        return epsilon_limit(hits, false_hits, models, delta, 0.95)
+
+    return limit(max(levels, key=lambda level: limit(level, 0)), 1)
+
+
+def unlearn_and_retrain(trained_with, unlearned_with, retrained_with, *, steps, k, models, seed):
+    rng = np.random.default_rng(seed)
+
+    def weights(descent, count, start):
+        return descent.run(count, np.repeat(descent.problem.signs, models, axis=1), start, rng)
+
+    zero = np.zeros((trained_with.problem.features.shape[1], models))
+    unlearned = weights(unlearned_with, k, weights(trained_with, steps, zero))
+    return unlearned, weights(retrained_with, steps + k, zero)
+
+
+def test_a_step_size_computed_from_the_example_is_seen_by_an_attack():
+    """Why η must be public: with 1/L of the data the certificate was 0.32, and retraining is told apart by 2.09."""
+    problem, m, steps = one_long_row(), 0.002, 60
+    rest = Descent(problem, None).without(0).problem
+    own, without = (
+        Langevin(1 / (p.smoothness() + m), 0.025, p.smoothness() + m, m, steps=steps) for p in (problem, rest)
+    )
+    assert without.learning_rate > 1.5 * own.learning_rate
+    schedules = [Absorption(own.contraction, steps, k) for k in range(12)]
+    means, _ = mean_pulls(Descent(problem, own), schedules, 24, np.random.default_rng(0))
+    lip = np.outer([s.amplification for s in schedules], deviation_lipschitz(Descent(problem, own)))
+    claimed = PathBound(1e-5).epsilon(means + lip * np.sqrt(2 * np.log(1e6) / 24), lip)[:, 0]
+    k = int(np.argmax(claimed <= 0.5))
+    assert 0 < claimed[k] <= 0.5
+    unlearned, retrained = unlearn_and_retrain(
+        Descent(problem, own),
+        Descent(rest, own),
+        Descent(rest, without),
+        steps=steps,
+        k=k,
+        models=2000,
+        seed=1,
+    )
+    assert measured_epsilon(unlearned, retrained, problem.features[0]) >= 2.09
+    with pytest.raises(InputError, match="`learning_rate` must be at most"):
+        certify(problem, learning_rate=own.learning_rate, l2=m, attack_models=0)
+
+
+@pytest.mark.parametrize("learning_rate", [None, 2.0])
+def test_a_public_step_size_is_not(learning_rate):
+    problem, m, steps = one_long_row(), 0.02, 100
+    options = {"l2": m, "sigma": 0.015, "learning_rate": learning_rate, "steps": steps}
+    result = certify(problem, attack_models=0, **options)
+    rest = Descent(problem, None).without(0).problem
+    with_it, without = (
+        Descent(p, public_dynamics(len(p), **options)) for p in (problem, rest)
+    )  # the recipe, each time from the data that it is run on
+    assert with_it.dynamics == without.dynamics
+    k = int(result.steps.values[0])
+    assert 0 < k <= result.shifted
+    unlearned, retrained = unlearn_and_retrain(
+        with_it, without, without, steps=steps, k=k, models=1200, seed=2
+    )
+    assert measured_epsilon(unlearned, retrained, problem.features[0]) <= result.epsilon[0] <= 0.5
+    trained, again = unlearn_and_retrain(with_it, without, without, steps=steps, k=0, models=1200, seed=3)
+    assert (
+        measured_epsilon(trained, again, problem.features[0]) > 0.5
+    )  # the attack sees what is not unlearned
+
+
+def test_what_is_public_is_stated():
+    document = certify(SMALL, steps=20, runs=2, l2=0.01, attack_models=0).document()
+    said = " ".join(document["public"])
+    for fact in ("η = 3.84615 (1/(1/4 + m))", "5/n, so n too", "T = 20", "classes", "k, which"):
+        assert fact in said
+    assert set(document["public"]) <= set(document["reasons"])
+    given = certify(SMALL, steps=20, runs=2, l2=0.01, sigma=0.01, learning_rate=1.0, attack_models=0)
+    assert "η = 1 (given), σ = 0.01 (given)" in given.public[0]
+
+
+def test_the_only_example_of_a_class_has_no_certificate_unless_the_classes_are_public():
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(90, 4)) * 0.3, np.arange(90) % 3
+    y[y == 2] = 0
+    y[7] = 2
+    options = {"steps": 20, "runs": 2, "l2": 0.05, "sigma": 0.5, "attack_models": 20}
+    result = certify(Problem.from_labels("rare", x, y), **options)
+    assert np.isinf(result.steps.values[7])
+    assert np.isinf(result.epsilon[7])
+    assert np.isfinite(np.delete(result.steps.values, 7)).all()
+    assert result.attacked != 7
+    document = result.document()
+    assert document["not_certified"] == 1
+    assert np.isfinite(document["k_instance"]["max"])
+    assert any("only ones of their class (the first is 7)" in reason for reason in document["reasons"])
+    assert "\n7,inf,inf\n" in result.table()
+    public = certify(Problem.from_labels("rare", x, y, classes=[0, 1, 2]), **options)
+    assert np.isfinite(public.steps.values).all()
+    # of two classes too: without their only member there would be nothing to learn
+    two = np.where(np.arange(90) == 7, "b", "a")
+    assert np.flatnonzero(Problem.from_labels("rare", x, two).sole_members).tolist() == [7]
+    with pytest.raises(InputError, match="pass `classes`"):
+        certify(Problem.from_labels("all", x[:3], ["a", "b", "c"]), **options)
 
 
 def test_the_pull_moves_no_faster_than_its_lipschitz_constant():

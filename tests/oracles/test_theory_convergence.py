@@ -1,5 +1,6 @@
 """Steps to unlearn against exact Gaussian chains, quadrature, and the tables of the notes."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -21,8 +22,8 @@ from remanence.theory.shifted import HockeyStick, Shifted
 from remanence.theory.worst_case import horizon_gap, published_worst_case
 from remanence.types import Bound, Status
 
-CONVEX = Langevin(4.0, 0.01, 0.25, loss="convex", steps=1000)
-STRONG = Langevin(3.8, 0.003, 0.26, 0.01, steps=400)
+CONVEX = Langevin(4.0, 0.01, 0.25, loss="convex", steps=1000, initial_variance=0.0)
+STRONG = Langevin(3.8, 0.003, 0.26, 0.01, steps=400, initial_variance=0.0)
 
 
 @pytest.mark.parametrize("alpha", [1.01, 1.5, 2.0, 8.0, 64.0])
@@ -43,7 +44,7 @@ def gaussian_renyi(alpha, shift, var_p, var_q):
 @pytest.mark.parametrize("curvature", [0.05, 0.4, 1.0])
 def test_contraction_bounds_an_exact_gaussian_chain(alpha, curvature):
     """F(w) = curvature w²/2; two Gaussian starts pushed through the same steps."""
-    dynamics = Langevin(0.5, 0.3, 1.0, curvature, steps=30)
+    dynamics = Langevin(0.5, 0.3, 1.0, curvature, steps=30, initial_variance=0.0)
     c, var_q, var_p, gap = dynamics.contraction, dynamics.log_sobolev(30), 0.7 * dynamics.log_sobolev(30), 0.4
     route = SameHorizon(alpha, gaussian_renyi(alpha, gap, var_p, var_q), dynamics)
     for k in range(1, 40):
@@ -170,13 +171,14 @@ def test_corollary_is_the_formula_and_its_inverse():
     assert unreachable.status is Status.VACUOUS
 
 
+BALL = Langevin(0.1, 1.0, 1.0, loss="bounded", radius=1.0, lipschitz=1.0)
 ROUTES = [
-    Corollary(2.0, 5.0, rate=0.01),
+    Corollary(2.0, 5.0, rate=0.01, far=0.3, near=0.05),
     SameHorizon(4.0, 2.0, STRONG),
     SameHorizon(2.0, 2.0, CONVEX),
     Shifted(STRONG, 1e-5, shift=1e-3),
     published_worst_case(STRONG, lipschitz=1, n=5000, delta=1e-5),
-    HockeyStick(Langevin(0.1, 1.0, 1.0, loss="bounded", radius=1.0, lipschitz=1.0), 1e-5),
+    HockeyStick(BALL, 1e-5),
 ]
 
 
@@ -193,7 +195,7 @@ def test_steps_and_epsilon_are_inverse(route, target):
 def test_t_plus_k_target_beats_the_papers_at_equal_loss():
     rate = float(np.exp(STRONG.log_rate()))
     simple = steps_to_unlearn(0.1, SameHorizon(2.0, 5.0, Langevin(3.8, 0.003, 0.26, 0.01)))
-    assert 2 * simple.value <= steps_to_unlearn(0.1, Corollary(2.0, 5.0, rate=rate)).value
+    assert 2 * simple.value <= steps_to_unlearn(0.1, Corollary(2.0, 5.0, rate=rate, far=0.0, near=0.0)).value
 
 
 def test_the_gap_of_the_t_step_target_vanishes_with_training():
@@ -227,6 +229,10 @@ def test_status_is_inherited_from_the_loss():
         (lambda: Shifted(STRONG, 1e-5), "Exactly one"),
         (lambda: SameHorizon(1.0, 1.0, STRONG), "`alpha`"),
         (lambda: SameHorizon(2.0, -1.0, STRONG), "`loss`"),
+        (lambda: SameHorizon(2.0, 1.0, replace(STRONG, initial_variance=None)), "`initial_variance`"),
+        (lambda: replace(STRONG, initial_variance=-1.0), "`initial_variance`"),
+        (lambda: HockeyStick(BALL, 1e-5, start=0.5), "`start_epsilon`"),
+        (lambda: HockeyStick(BALL, 1e-5, start=0.5, start_epsilon=-1.0), "`start_epsilon`"),
         (lambda: steps_to_unlearn(0.0, ROUTES[0]), "`target`"),
         (lambda: epsilon_after(-1, ROUTES[0]), "`k`"),
         (lambda: published_worst_case(CONVEX, lipschitz=1, n=10, delta=1e-5), "strongly convex"),

@@ -1,20 +1,35 @@
-"""Stages on a local Ray cluster: the same bits as on processes. `make test-ray` installs Ray (257 MB) and runs this."""
+"""Stages on Ray: the same bits as on processes, also on two nodes of which one is killed.
 
+`make test-ray` installs Ray (257 MB) and runs this.
+"""
+
+import contextlib
 import os
+import shutil
 import signal
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from remanence.cli.main import run as command
 from remanence.errors import InputError
+from remanence.experiments import TuneSettings, train_shadows, tune
+from remanence.requests import Calibration, CalibrationSettings, calibrate
 from remanence.stages import Read, Stage, Store, compute_stages, in_order, run_stages
 from remanence.stages.executors import make_executor
+from remanence.stages.ray_cluster import RayCluster
+from remanence.stages.worker import StageOutcome
 from remanence.storage import Draft
 from remanence.study.catalog import load_study
 from remanence.study.running import plan
+from remanence.training import Recipe, Run, RunSettings, open_run, train_run
+from remanence.types import ForgetSet
 
-pytest.importorskip("ray", reason="Ray is not installed; `make test-ray` installs it.")
+ray: Any = pytest.importorskip("ray", reason="Ray is not installed; `make test-ray` installs it.")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -90,3 +105,164 @@ def test_a_cluster_that_is_up_is_not_joined_unasked(tmp_path: Path, monkeypatch:
     stage = DiesOnce(mark=str(tmp_path))
     store = Store(tmp_path / "store")
     assert compute_stages([stage], store, make_executor("ray", store.root, workers=1)).computed == 1
+
+
+@pytest.fixture
+def two_nodes() -> Iterator[Any]:
+    """A cluster of two raylets on this machine; the second one, with two of three cores, can be killed."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    second = cluster.add_node(num_cpus=2)
+    cluster.wait_for_nodes()
+    try:
+        yield cluster, second
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def signal_workers(node: Any, number: signal.Signals) -> None:
+    """Send a signal to every worker process of a node."""
+    raylets = {process.process.pid for process in node.all_processes["raylet"]}
+    parents = {
+        int(path.parent.name): int(path.read_text().rpartition(")")[2].split()[1])
+        for path in Path("/proc").glob("[0-9]*/stat")
+    }
+    for worker, parent in parents.items():
+        if parent in raylets:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, number)
+
+
+def lose_power(cluster: Any, node: Any) -> None:
+    """Kill a node with all its workers at once: a worker that outlives its raylet for a second could still finish."""
+    signal_workers(node, signal.SIGKILL)
+    cluster.remove_node(node, allow_graceful=False)
+
+
+@pytest.fixture
+def endings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How each attempt at a stage on Ray ended."""
+    kept: list[str] = []
+    original = RayCluster._outcome
+
+    def watched(self: RayCluster, reference: Any) -> StageOutcome:
+        outcome = original(self, reference)
+        kept.append(outcome.ending)
+        return outcome
+
+    monkeypatch.setattr(RayCluster, "_outcome", watched)
+    return kept
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("ray") / "run"
+    recipe = Recipe(epochs=2, learning_rate=0.2)
+    options = {"hidden": (8,)}
+    train_run(RunSettings("digits", "mlp", recipe, record=2, model_options=options), out)
+    return out
+
+
+def copy(trained: Path, out: Path) -> Run:
+    """A copy of a run, in which a calibration can be made."""
+    return open_run(shutil.copytree(trained, out))
+
+
+def without_times(calibration: Calibration) -> list[dict[str, Any]]:
+    trials = [asdict(trial) for trial in calibration.trials]
+    for trial in trials:
+        trial.pop("seconds_per_step")
+    return trials
+
+
+def test_a_calibration_on_two_nodes_of_which_one_is_killed(
+    trained: Path, tmp_path: Path, two_nodes: Any, endings: list[str]
+) -> None:
+    """All reference models and trials are computed, and are those of processes bit for bit."""
+    cluster, second = two_nodes
+    settings = CalibrationSettings(sets=20, small=0, models=20, budget=4)
+    expected = calibrate(copy(trained, tmp_path / "process"), settings, workers=2)
+    done: list[Stage] = []
+
+    def on_done(stage: Stage) -> None:
+        done.append(stage)
+        if len(done) == 8:  # what the second node has from now on stays unfinished until the node dies
+            signal_workers(second, signal.SIGSTOP)
+        if len(done) == 12:
+            lose_power(cluster, second)
+
+    found = calibrate(
+        copy(trained, tmp_path / "ray"),
+        settings,
+        workers=3,
+        executor="ray",
+        address=cluster.address,
+        on_done=on_done,
+    )
+    assert len(done) == 40
+    assert "killed" in endings, "stages were computed on the node that died"
+    assert set(endings) == {"done", "killed"}
+    for name in ("ids", "labels", "left_out", "log_odds", "calls"):
+        assert np.array_equal(getattr(found.pool, name), getattr(expected.pool, name)), name
+    assert without_times(found) == without_times(expected)
+
+
+def test_tuning_with_its_oracles_is_the_same_on_two_nodes(
+    trained: Path, tmp_path: Path, two_nodes: Any
+) -> None:
+    cluster, _ = two_nodes
+    settings = TuneSettings("finetune", {"epochs": 1}, trials=2, oracles=2, size=20, workers=2)
+    run = open_run(trained)
+    expected = tune(run, settings, tmp_path / "process")
+    found = tune(run, settings, tmp_path / "ray", executor="ray", address=cluster.address)
+    assert (found.choice, found.tried, found.oracle) == (expected.choice, expected.tried, expected.oracle)
+    assert not ray.is_initialized()
+
+
+def test_shadow_models_are_the_same_on_ray(trained: Path, tmp_path: Path) -> None:
+    run = open_run(trained)
+    forget_set = ForgetSet("some", run.data()[0].ids[:20])
+    tables = [
+        train_shadows([run], forget_set, shadows=6, cache=tmp_path / name, workers=2, executor=name)
+        for name in ("process", "ray")
+    ]
+    one, other = (asdict(table) for table in tables)
+    for name, values in one.items():
+        assert np.array_equal(np.asarray(values), np.asarray(other[name])), name
+
+
+def test_the_commands_have_the_executor(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused before anything is computed: the address needs the executor, and nobody is at this address."""
+    copied = str(copy(trained, tmp_path / "run").folder.path)
+    (tmp_path / "ids.txt").write_text("0\n1\n3\n")
+    choice = ["--how", "ids", "--ids", str(tmp_path / "ids.txt"), "--out", str(tmp_path / "set.json")]
+    assert command(["select", copied, *choice]) == 0
+    lines = (
+        ["calibrate", copied, "--models", "20", "--sets", "20", "--small", "0"],
+        ["tune", copied, "--method", "finetune", "--out", str(tmp_path / "tuning")],
+        ["audit", copied, "--forget", str(tmp_path / "set.json"), "--shadows", "6", "--cache", str(tmp_path)],
+    )
+    for line in lines:
+        for options, words in (
+            (["--address", "127.0.0.1:9"], "needs the executor"),
+            (["--executor", "ray", "--address", "127.0.0.1:9", "--workers", "1"], "cannot be reached"),
+        ):
+            capsys.readouterr()
+            resume = ["--resume"] if line[0] == "tune" else []
+            assert command([*line, *resume, *options]) == 2, line
+            assert words in capsys.readouterr().err
+
+
+def test_a_cluster_that_the_caller_has_joined_stays_joined(tmp_path: Path) -> None:
+    ray.init(address="local", num_cpus=1, include_dashboard=False, logging_level="ERROR")
+    try:
+        stage = DiesOnce(mark=str(tmp_path))
+        store = Store(tmp_path / "store")
+        assert run_stages([stage], store, workers=1, executor="ray").computed == 1
+        assert ray.is_initialized()
+    finally:
+        ray.shutdown()

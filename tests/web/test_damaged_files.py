@@ -73,6 +73,7 @@ FILES = (
     "run-requests/*/progress.json",
     "run-requests/*/run/evidence.json",
     "run-requests/*/run/ledger.jsonl",
+    "run-requests/*/run/ledger-ids.json",
     "run-requests/*/run/config.toml",
     "certificate.json",
 )

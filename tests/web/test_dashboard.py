@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 import remanence as rm
+from remanence.data import TableSettings
 from remanence.scores import score_table
 from remanence.training import RunSettings, train_run
 from remanence.web.example_filter import PAGE, percentiles, read_filter, select_page
@@ -40,7 +41,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [f"{MARKUP}{i},{i % 5},{i % 3},{'<b>' if i % 2 else 'no'}" for i in range(60)]
     table = folder / "table.csv"
     table.write_text("\n".join(["id,a,b,label", *rows]) + "\n")
-    train_run(RunSettings(str(table), "mlp", recipe, record=2), folder / "<i>rows")
+    as_it_is = TableSettings(standardize=False)
+    train_run(RunSettings(str(table), "mlp", recipe, record=2, table=as_it_is), folder / "<i>rows")
     return folder
 
 

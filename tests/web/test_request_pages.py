@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from remanence.cli.exit_codes import exit_code_of
 from remanence.cli.main import run as command
 from remanence.data import digits
 from remanence.requests import list_remaining_artifacts, read_evidence
+from remanence.requests.outcome import Outcome
 from remanence.requests.request_ledger import read_ledger
 from remanence.requests.signing import hash_ids
 from remanence.storage import SEAL
@@ -82,8 +84,12 @@ def test_a_request_from_its_plan_to_its_evidence(run: Path, visit: Visit) -> Non
         f"/runs/{number}/plan",
     ):
         assert browser.get(address).status_code == 200, address
-    assert "finished" in browser.get("/requests").text
-    check_nothing_starts_twice(browser, place, request)
+    outcome = read_evidence(job.out / "evidence.json")["outcome"]
+    shown = (
+        "finished" if outcome in ("forgotten", "retrained") else outcome
+    )  # what is not settled says so instead
+    assert f'">{shown}</span>' in browser.get("/requests").text
+    check_nothing_starts_twice(browser, place, request, outcome)
     artifacts = list_remaining_artifacts(open_run(job.out), erase=[run])
     erased = {artifact.path.name for artifact in artifacts if artifact.erasable}
     assert "weights.safetensors" in erased  # of the earlier model, which is not beside the new one
@@ -97,12 +103,13 @@ def check_evidence(browser: Any, number: int, job: Job) -> None:
     assert document.content == (job.out / "evidence.html").read_bytes()
     assert "sandbox" in document.headers["content-security-policy"]
     assert "script-src" not in document.headers["content-security-policy"]
-    told = browser.get(f"/runs/{number}/evidence.json").json()
+    told = browser.get(f"/runs/{number}/evidence.json").json()["predicate"]
     sent = "id\n" + "".join(f"{each}\n" for each in IDS[100:140])
     (row,) = read_ledger(open_run(job.out))
     keyed = hash_ids([hashlib.sha256(sent.encode()).hexdigest()], row["salt"])
     assert [told["request"]["list_hmac"]] == keyed, "nobody without the ledger can test a guess of the list"
-    assert told["request"]["name"] == "legal-7"
+    assert "legal-7" not in json.dumps(told), "the name of the list is nowhere in the evidence"
+    assert "legal-7" not in document.text
     assert told["request"]["asked_by"] == "Legal, <b>Ms Doe</b>"
     weights = job.out / "weights.safetensors"
     content = weights.read_bytes()
@@ -112,14 +119,15 @@ def check_evidence(browser: Any, number: int, job: Job) -> None:
     weights.write_bytes(content)
 
 
-def check_nothing_starts_twice(browser: Any, place: str, request: str) -> None:
+def check_nothing_starts_twice(browser: Any, place: str, request: str, outcome: str) -> None:
     again = browser.post(f"{place}/start")
     assert again.status_code == 409
     assert "already been carried out" in again.text
     assert f'href="{request}"' in again.text
     other = browser.post(f"{planned(browser, IDS[200:230])}/start")
     assert other.status_code == 409
-    assert "is continued in" in other.text
+    expected = "was not forgotten; it is in" if outcome == "not forgotten" else "is continued in"
+    assert expected in other.text
     assert "Look at the requests" in other.text  # it has no page of its own
     for action in ("stop", "resume", "discard"):
         assert browser.post(f"{request}/{action}").status_code == 409
@@ -218,43 +226,45 @@ def test_a_process_that_was_killed_has_stopped(run: Path, visit: Visit) -> None:
 def test_a_request_of_the_command_line_is_shown(run: Path, visit: Visit, tmp_path: Path) -> None:
     ids = tmp_path / "asked.csv"
     ids.write_text("id\n" + "".join(f"{each}\n" for each in IDS[300:330]))
-    assert (
-        command(
-            [
-                "forget",
-                str(run),
-                "--ids",
-                str(ids),
-                "--out",
-                str(tmp_path / "new"),
-                "--progress",
-                str(tmp_path / "p.json"),
-                "--json",
-            ]
-        )
-        == 0
-    )
+    out = ["--out", str(tmp_path / "new"), "--progress", str(tmp_path / "p.json"), "--json"]
+    code = command(["forget", str(run), "--ids", str(ids), *out])
+    assert code == exit_code_of(Outcome(read_evidence(tmp_path / "new" / "evidence.json")["outcome"]))
     found = json.loads((tmp_path / "p.json").read_text())
     assert 0 < found["done"] <= found["total"] == 80
     browser = visit([run])  # the new run is found from the old one
     page = browser.get("/requests").text
-    assert "asked" in page
+    assert read_evidence(tmp_path / "new" / "evidence.json")["request"]["reference"] in page
     assert "/runs/1/evidence" in page
     assert browser.get("/runs/1/evidence").status_code == 200
     refused = browser.post(f"{planned(browser, IDS[100:140])}/start")
     assert refused.status_code == 409
     evidence = tmp_path / "new" / "evidence.json"
-    told = json.loads(evidence.read_text())
-    evidence.write_text(json.dumps(told | {"actual": told["actual"] | {"reached": False}}))
+    statement = json.loads(evidence.read_text())
+    told = statement["predicate"]
+    evidence.write_text(json.dumps(statement | {"predicate": told | {"outcome": "not forgotten"}}))
     assert "not forgotten" in browser.get("/requests").text
-    foreign = {"public_key": "zz", "value": "00"}
-    for changed in ({"model": {}}, {"signature": foreign}, {"actual": {"reached": True}}, {"made": 7}):
-        evidence.write_text(json.dumps(told | changed))
+    shown = browser.get("/runs/1/evidence").text
+    assert "<title>Evidence: not forgotten" in shown
+    assert "Outcome: not forgotten" in shown
+    foreign = {"scheme": "ed25519", "public_key": "zz"}
+    signed = {"scheme": "ed25519", "public_key": "00" * 32}
+    changes = (
+        {"model": {}},
+        {"signer": foreign},
+        {"signer": signed},
+        {"actual": {"reached": True}},
+        {"made": 7},
+    )
+    for changed in changes:
+        evidence.write_text(json.dumps(statement | {"predicate": told | changed}))
         answer = browser.get("/runs/1/evidence")
-        assert (answer.status_code, "changed" in answer.text) == (400, True), changed
+        assert (answer.status_code, "damaged" in answer.text or "replaced" in answer.text) == (
+            400,
+            True,
+        ), changed
         assert browser.get("/requests").status_code == 200
-    del told["signature"]
-    for damaged in (json.dumps(told), "[" * 100_000, "{}"):
+    del told["signer"]
+    for damaged in (json.dumps(statement), json.dumps(told), "[" * 100_000, "{}"):
         evidence.write_text(damaged)
         assert "evidence that cannot be read" in browser.get("/requests").text
         answer = browser.get("/runs/1/evidence")
@@ -274,7 +284,7 @@ def test_signed_with_the_dashboards_key(run: Path, visit: Visit, tmp_path: Path)
     job = ended(run)
     assert job.state == "finished", job.last_output()
     told = read_evidence(job.out / "evidence.json")
-    assert told["signature"]["public_key"] == key.public_key().public_bytes_raw().hex()
+    assert told["signer"]["public_key"] == key.public_key().public_bytes_raw().hex()
     assert all(row["oracle"] is not None for row in told["audit"] if row["metric"] == "ua")
     assert json.loads((job.folder / "progress.json").read_text())["phase"] == "retraining"
     assert "Signed with the key" in browser.get("/runs/1/evidence").text

@@ -33,10 +33,10 @@ def store(tmp_path_factory: pytest.TempPathFactory, own: Planned) -> Path:
 def test_stages_that_are_there_and_missing(store: Path, visit: Visit) -> None:
     page = visit([], store=store).get("/studies").text
     assert "No study is running" in page
-    assert "1 of 5 stages: train 1/2, score 0/2, figure 0/1" in page
+    assert "1 of 7 stages: train 1/2, score 0/2, base 0/2, figure 0/1" in page
     goal = plan(load_study("proxies", "smoke")).goal
     one = visit([], store=store).get(f"/studies/{goal.key}").text
-    assert "Not finished: 1 of 5 stages" in one
+    assert "Not finished: 1 of 7 stages" in one
     assert "remanence study run proxies --preset smoke" in one
 
 

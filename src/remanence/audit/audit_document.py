@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from remanence.audit.auditing import Audit, Finding
@@ -26,6 +27,8 @@ def _audit(audit: Audit) -> dict[str, Any]:
         "unlearning": audit.run.unlearning.get("method"),
         "noise_variance": None if audit.noise is None else dict(zip(variances, audit.noise, strict=True)),
         "findings": [_finding(finding) for finding in audit.findings],
+        "not_measured": list(audit.not_measured),
+        "one_run": None if audit.one_run is None else asdict(audit.one_run),
     }
 
 
@@ -37,9 +40,11 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "at_oracle": metric.at_oracle,
         "better": metric.better,
         "value": finding.value,
+        "value_sd": finding.value_sd,
         "oracle_mean": finding.oracle_mean,
         "oracle_sd": finding.oracle_sd,
         "distance": finding.distance,
         "tolerance": finding.tolerance,
+        "conclusive": finding.conclusive,
         "verdict": finding.verdict,
     }

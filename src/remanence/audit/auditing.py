@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from remanence.audit.canary_bound import bound_of
 from remanence.audit.context import Context, ShadowTable
 from remanence.audit.evaluation import Evaluation, evaluate
 from remanence.audit.metric import POINTS, Metric
-from remanence.audit.registry import METRICS, metrics_named
+from remanence.audit.metric_choice import available, choose_metrics, parent_of
+from remanence.audit.one_run import OneRunBound
+from remanence.audit.relearning import Relearn
 from remanence.data import Split
 from remanence.errors import InputError
 from remanence.training import Run
@@ -21,9 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Verdict = Literal["within", "below", "above", "unknown"]
-DEFAULT_METRICS = ("ua", "ra", "test", "mia", "mia_accuracy", "mia_loss", "mia_entropy", "mia_margin")
-ENOUGH_FOR_KLOM = 10
-"""With fewer oracles KLOM is computed on request only."""
 Progress = Callable[[int, int], None]
 """(models evaluated, total number of models) -> None."""
 
@@ -38,6 +38,8 @@ class Finding:
         oracle_mean: mean of the oracles; None if there is nothing to compare with.
         oracle_sd: sample standard deviation of the oracles; 0 for a single one.
         tolerance: how far from the oracles counts as close.
+        value_sd: standard deviation of the value, where it can be estimated.
+        conclusive: whether a value within the tolerance shows anything; otherwise there were too few models.
     """
 
     metric: Metric
@@ -45,6 +47,8 @@ class Finding:
     oracle_mean: float | None
     oracle_sd: float | None
     tolerance: float
+    value_sd: float | None = None
+    conclusive: bool = True
 
     @property
     def distance(self) -> float | None:
@@ -52,12 +56,13 @@ class Finding:
 
     @property
     def verdict(self) -> Verdict:
-        """Two-sided: forgetting more than retraining does is not good unlearning either."""
+        """Two-sided, unless lower is better: forgetting more than retraining does is not good unlearning either."""
         if self.distance is None:
             return "unknown"
+        beyond = self.distance if self.metric.better == "lower" else abs(self.distance)
         # metrics are shares of a finite set: a difference of exactly five points must not depend on rounding
-        if abs(self.distance) <= self.tolerance + 1e-9:
-            return "within"
+        if beyond <= self.tolerance + 1e-9:
+            return "within" if self.conclusive else "unknown"
         return "below" if self.distance < 0 else "above"
 
 
@@ -71,6 +76,8 @@ class Audit:
         oracles: number of oracles that it was compared with.
         findings: one per metric.
         noise: if the run was poisoned, the variance of the noise on the network's inputs and on standardized inputs.
+        not_measured: what could not be measured, each with the reason.
+        one_run: if the run has canaries, the numbers behind `one_run_epsilon`.
     """
 
     run: Run
@@ -78,6 +85,8 @@ class Audit:
     oracles: int
     findings: tuple[Finding, ...]
     noise: tuple[float, float] | None = None
+    not_measured: tuple[str, ...] = ()
+    one_run: OneRunBound | None = None
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
         """Plot the distance of each metric from the oracles, in tolerances; on new axes by default."""
@@ -98,7 +107,9 @@ class Audit:
             for row in self.findings
         ]
         forgotten = f"{self.forget_set.name} ({len(self.forget_set.ids)} examples)"
-        return audit_card(str(self.run.folder.path), forgotten, self.oracles, rows, self._distances())
+        return audit_card(
+            str(self.run.folder.path), forgotten, self.oracles, rows, self._distances(), self.not_measured
+        )
 
     def _distances(self) -> dict[str, float]:
         """Distance from the oracles by metric, in tolerances."""
@@ -117,6 +128,8 @@ def audit_runs(
     metrics: Sequence[str] = (),
     tolerance: float | None = None,
     shadows: ShadowTable | None = None,
+    relearning: Relearn | None = None,
+    people: Mapping[int | str, str] | None = None,
     progress: Progress = lambda done, total: None,
 ) -> list[Audit]:
     """Measure runs against oracles, all on the same data.
@@ -127,7 +140,9 @@ def audit_runs(
         oracles: runs that were never trained on any of them; others raise an error.
         metrics: names of metrics; by default all that can be computed.
         tolerance: how far from the oracles counts as close, for metrics that are shares; each metric's own by default.
-        shadows: outputs of shadow models, for U-LiRA.
+        shadows: outputs of shadow models, for U-LiRA, BaVarIA and the SWAP test.
+        relearning: fine-tunes copies of every model, for the relearning metrics; `remanence.experiments.Relearning`.
+        people: whose the examples are, by id, for the harm to the worst person.
         progress: called after every evaluated model.
     """
     if not runs:
@@ -136,22 +151,57 @@ def audit_runs(
         raise InputError(f"`tolerance` must be above 0; got {tolerance}.")
     check_oracles(oracles, forget_set)
     share_data([*runs, *oracles])
-    chosen = {id(run): _metrics(run, forget_set, oracles, shadows, metrics) for run in runs}
+    shared = Context(shadows=shadows, people=people)
     views = [_view(run, forget_set) for run in runs]
-    of_runs, of_oracles = _evaluations(runs, views, forget_set, oracles, shadows, progress)
     keys = [(recipe_key(run), view) for run, view in zip(runs, views, strict=True)]
+    parents = [parent_of(run, runs, views) for run in runs]
+    chosen = [
+        choose_metrics(
+            run,
+            metrics,
+            available(run, forget_set, oracles, shared, relearning, parent),
+            len(oracles),
+            keys.count(key),
+        )
+        for run, parent, key in zip(runs, parents, keys, strict=True)
+    ]
+    of_runs, of_oracles = _evaluations(runs, views, forget_set, oracles, shared, relearning, progress)
     ensembles: dict[Any, list[Evaluation]] = {}
     for key, evaluation in zip(keys, of_runs, strict=True):
         ensembles.setdefault(key, []).append(evaluation)
     audits = []
-    for run, view, key, evaluation in zip(runs, views, keys, of_runs, strict=True):
-        context = replace(evaluation.context, ensemble=tuple(ensembles[key]))
-        complete = replace(evaluation, context=context)
-        findings = tuple(
-            _finding(metric, complete, of_oracles[view], tolerance) for metric in chosen[id(run)]
+    for i, run in enumerate(runs):
+        parent = parents[i]
+        before = None if parent is None else of_runs[parent]
+        context = replace(of_runs[i].context, ensemble=tuple(ensembles[keys[i]]), before=before)
+        complete = replace(of_runs[i], context=context)
+        findings, reasons = _findings(
+            chosen[i], complete, of_oracles[views[i]], tolerance, complain=bool(metrics)
         )
-        audits.append(Audit(run, forget_set, len(oracles), findings, _noise(run)))
+        with_canaries = any(finding.metric.name == "one_run_epsilon" for finding in findings)
+        bound = bound_of(complete) if with_canaries else None
+        audits.append(Audit(run, forget_set, len(oracles), findings, _noise(run), reasons, bound))
     return audits
+
+
+def _findings(
+    metrics: Sequence[Metric],
+    evaluation: Evaluation,
+    oracles: Sequence[Evaluation],
+    tolerance: float | None,
+    *,
+    complain: bool,
+) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """The findings, and the reasons of metrics that gave none, which are errors if the metrics were asked for."""
+    findings, reasons = [], []
+    for metric in metrics:
+        try:
+            findings.append(_finding(metric, evaluation, oracles, tolerance))
+        except InputError as reason:
+            if complain:
+                raise
+            reasons.append(f"{metric.name}: {reason}")
+    return tuple(findings), tuple(reasons)
 
 
 def _evaluations(
@@ -159,7 +209,8 @@ def _evaluations(
     views: Sequence[Any],
     forget_set: ForgetSet,
     oracles: Sequence[Run],
-    shadows: ShadowTable | None,
+    shared: Context,
+    relearning: Relearn | None,
     progress: Progress,
 ) -> tuple[list[Evaluation], dict[Any, list[Evaluation]]]:
     """Every run evaluated, and for every view the oracles evaluated on the same split."""
@@ -168,7 +219,10 @@ def _evaluations(
 
     def evaluated(run: Run, split: Split, context: Context) -> Evaluation:
         nonlocal done
-        evaluation = evaluate(run.model(), split, context)
+        model = run.model()
+        if relearning is not None:
+            context = replace(context, relearned=relearning(model, split, run.settings.recipe))
+        evaluation = evaluate(model, split, context)
         done += 1
         progress(done, total)
         return evaluation
@@ -177,7 +231,7 @@ def _evaluations(
     of_runs: list[Evaluation] = []
     for run, view in zip(runs, views, strict=True):
         split = run.split(forget_set)
-        context = Context(poison=run.poison, clean=run.clean[0], shadows=shadows)
+        context = replace(shared, poison=run.poison, clean=run.clean[0], canaries=run.canaries)
         if view not in of_oracles:
             of_oracles[view] = [evaluated(oracle, split, context) for oracle in oracles]
         of_runs.append(evaluated(run, split, replace(context, oracles=tuple(of_oracles[view]))))
@@ -199,58 +253,44 @@ def share_data(runs: Sequence[Run]) -> None:
     """Load each data set once for all runs; raise for runs on different data, which cannot be compared."""
     first = runs[0]
     for run in runs[1:]:
-        if (run.settings.data, run.settings.data_dir) == (first.settings.data, first.settings.data_dir):
+        if run.settings.same_data(first.settings) and run.given_task is first.given_task:
             run.take_data_of(first)
         elif run.clean[0].digest() != first.clean[0].digest():
             raise InputError(
-                f"Runs must be on the same data to be compared; {first.folder.path} is on {first.settings.data}, "
-                f"{run.folder.path} on {run.settings.data}."
+                f"Runs must be on the same data to be compared; {first.folder.path} is on {first.settings.data_name}, "
+                f"{run.folder.path} on {run.settings.data_name}."
             )
-
-
-def _metrics(
-    run: Run,
-    forget_set: ForgetSet,
-    oracles: Sequence[Run],
-    shadows: ShadowTable | None,
-    names: Sequence[str],
-) -> list[Metric]:
-    poisoned = run.poison is not None and bool(np.isin(forget_set.ids, run.poison.ids).any())
-    available = {"poison": poisoned, "oracles": bool(oracles), "shadows": shadows is not None}
-    if not names:
-        extra = [name for name, metric in METRICS.items() if metric.needs and available[metric.needs]]
-        skipped = () if len(oracles) >= ENOUGH_FOR_KLOM else ("klom",)
-        return metrics_named([*DEFAULT_METRICS, *(name for name in extra if name not in skipped)])
-    chosen = metrics_named(names)
-    for metric in chosen:
-        if metric.needs == "poison" and not poisoned:
-            reason = "was not" if run.poison is None else "was poisoned with other examples"
-            raise InputError(
-                f"`{metric.name}` needs a run whose forget set was poisoned; {run.folder.path} {reason}."
-            )
-        if metric.needs and not available[metric.needs]:
-            raise InputError(f"`{metric.name}` needs {metric.needs}; pass `{metric.needs}`.")
-    return chosen
 
 
 def _finding(
     metric: Metric, evaluation: Evaluation, oracles: Sequence[Evaluation], tolerance: float | None
 ) -> Finding:
-    values = [] if metric.better == "lower" else _of_oracles(metric, oracles)
+    value_sd = None if metric.spread is None else metric.spread(evaluation)
+    if metric.null is not None:
+        null = metric.null(evaluation)
+        return Finding(
+            metric, metric(evaluation), null.mean, null.sd, null.tolerance, value_sd, null.conclusive
+        )
+    values = _of_oracles(metric, oracles, evaluation.context) if metric.better == "oracle" else []
     mean = float(np.mean(values)) if values else metric.reference
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
     if tolerance is None or metric.tolerance != POINTS:
         tolerance = metric.tolerance_for(evaluation)
-    return Finding(metric, metric(evaluation), mean, None if mean is None else spread, tolerance)
+    return Finding(metric, metric(evaluation), mean, None if mean is None else spread, tolerance, value_sd)
 
 
-def _of_oracles(metric: Metric, oracles: Sequence[Evaluation]) -> list[float]:
-    """The metric of each oracle, compared with the others if it needs oracles; then a single oracle has no value."""
+def _of_oracles(metric: Metric, oracles: Sequence[Evaluation], context: Context) -> list[float]:
+    """The metric of each oracle, compared with the others if it needs oracles; none if they are too few for that."""
     values = []
     for i, oracle in enumerate(oracles):
         others = (*oracles[:i], *oracles[i + 1 :])
-        if metric.needs != "oracles" or others:
-            values.append(metric(replace(oracle, context=replace(oracle.context, oracles=others))))
+        own = replace(oracle.context, oracles=others, before=context.before)
+        try:
+            values.append(metric(replace(oracle, context=own)))
+        except InputError:
+            if metric.needs != "oracles":
+                raise
+            return []
     return values
 
 

@@ -9,11 +9,11 @@ from typing import Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from remanence.audit.permutations import check_same_shapes, match_permutations
+from remanence.batches import call, device_of, moved, size_of
 from remanence.data import Examples
 from remanence.errors import InputError, NumericalError
 from remanence.types import check_choice
@@ -35,7 +35,7 @@ class Barrier:
 
     Args:
         places: positions on the line, from 0 (the first model) to 1 (the second), increasing.
-        losses: mean cross-entropy there, in nats.
+        losses: mean loss there; for a cross-entropy, in nats.
     """
 
     places: NDArray[np.float64]
@@ -71,7 +71,7 @@ def loss_barrier(
 ) -> Barrier:
     """The barrier between two models on some data, modulo permutation of hidden units.
 
-    Statement: max over t in [0, 1] of L((1−t)·a + t·b) − (1−t)·L(a) − t·L(b), L the mean cross-entropy on the data.
+    Statement: max over t in [0, 1] of L((1−t)·a + t·b) − (1−t)·L(a) − t·L(b), L the mean loss on the data.
 
     Args:
         a: one end of the line.
@@ -114,7 +114,7 @@ def loss_barriers(
         raise InputError("Every subset of `data` must have examples; at least one is empty.")
     batch_norm_data = statistics if statistics is not None else pieces[0]
     if match != "none":
-        b = match_permutations(a, b, batch_norm_data.inputs[:_MATCHING_EXAMPLES], by=match, seed=seed)
+        b = _matched(a, b, batch_norm_data, match, seed)
     line = _Line(a, b, batch_norm_data)
     total = points + 2 * rounds
     losses: dict[float, dict[str, float]] = {}
@@ -131,6 +131,23 @@ def loss_barriers(
         tops = {_barrier(losses, name).place for name in parts}
         visit([place for top in sorted(tops) for place in (top - spacing, top + spacing) if 0 < place < 1])
     return {name: _barrier(losses, name) for name in parts}
+
+
+def _matched(
+    a: nn.Module, b: nn.Module, examples: Examples, match: Literal["weights", "activations"], seed: int
+) -> nn.Module:
+    """`b` with its units matched to those of `a`; the search runs on the CPU, wherever the models are."""
+    inputs, _ = examples.batch(torch.arange(min(_MATCHING_EXAMPLES, len(examples))))
+    if not isinstance(inputs, Tensor):
+        raise InputError(
+            f"Hidden units can only be matched for models with one tensor as input; got {type(inputs).__name__}. "
+            "Set `match` to 'none'."
+        )
+    device = device_of(b)
+    if device.type == "cpu":
+        return match_permutations(a, b, inputs, by=match, seed=seed)
+    near_a, near_b = (copy.deepcopy(model).cpu() for model in (a, b))
+    return match_permutations(near_a, near_b, inputs, by=match, seed=seed).to(device)
 
 
 def _barrier(losses: Mapping[float, Mapping[str, float]], name: str) -> Barrier:
@@ -151,11 +168,12 @@ class _Line:
         ]
         # in the original order a batch could hold a single class, which makes the mean variance too small
         order = torch.from_numpy(np.random.default_rng(0).permutation(len(statistics)))
-        self.inputs = statistics.inputs[order] if self.norms else statistics.inputs[:0]
+        self.statistics, self.order = statistics, order if self.norms else order[:0]
+        self.device = device_of(a)
 
     @torch.no_grad()
     def losses(self, place: float, parts: Mapping[str, Sequence[Examples]]) -> dict[str, float]:
-        """Mean cross-entropy of the model at this position, on every subset."""
+        """Mean loss of the model at this position, on every subset."""
         for name, tensor in _tensors(self.between).items():
             start, end = (tensors[name] for tensors in self.ends)
             tensor.copy_(torch.lerp(start, end, place) if tensor.is_floating_point() else start)
@@ -178,8 +196,8 @@ class _Line:
             norm.reset_running_stats()
             norm.momentum = None
             norm.train()
-        for batch in torch.split(self.inputs, _BATCH) if self.norms else ():
-            self.between(batch)
+        for rows in torch.split(self.order, _BATCH) if self.norms else ():
+            call(self.between, moved(self.statistics.batch(rows)[0], self.device))
         for norm in self.norms:
             norm.eval()
 
@@ -189,8 +207,9 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _summed_loss(model: nn.Module, examples: Examples) -> float:
-    batches = zip(torch.split(examples.inputs, _BATCH), torch.split(examples.labels, _BATCH), strict=True)
-    return sum(
-        float(F.cross_entropy(model(inputs), labels, reduction="none").double().sum())
-        for inputs, labels in batches
-    )
+    device, total = device_of(model), 0.0
+    for batch in examples.batches(_BATCH):
+        inputs, labels = moved(batch, device)
+        losses = examples.readout.losses(call(model, inputs), labels, size_of(labels))
+        total += float(losses.double().sum())
+    return total

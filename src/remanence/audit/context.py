@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,13 @@ from numpy.typing import NDArray
 
 from remanence.data import Examples
 from remanence.errors import InputError
+from remanence.tasks.canaries import Canaries
 from remanence.tasks.poison import Poison
 from remanence.types import Ids, as_ids
 
 if TYPE_CHECKING:
     from remanence.audit.evaluation import Evaluation
+    from remanence.audit.relearning import Relearned
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +59,10 @@ class Context:
         poison: the noise that the forget set's inputs were trained with.
         clean: examples without that noise.
         shadows: outputs of shadow models on the forget set.
+        before: evaluation of the model before unlearning, on the same split.
+        people: whose the examples are, by id.
+        relearned: what the evaluated model recovers when it is fine-tuned.
+        canaries: examples that a coin included in training or left out.
     """
 
     oracles: tuple[Evaluation, ...] = ()
@@ -63,6 +70,10 @@ class Context:
     poison: Poison | None = None
     clean: Examples | None = None
     shadows: ShadowTable | None = None
+    before: Evaluation | None = None
+    people: Mapping[int | str, str] | None = None
+    relearned: Relearned | None = None
+    canaries: Canaries | None = None
 
 
 NO_CONTEXT = Context()

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from remanence.audit.evaluation import Evaluation
+from remanence.batches import device_of, moved
 from remanence.data import Examples
 from remanence.errors import InputError, NumericalError
 from remanence.gradients.evaluation_mode import evaluating
+from remanence.losses import class_logits
 from remanence.tasks.poison import Poison
 
 _BATCH = 128
@@ -45,7 +47,7 @@ def gus_scores(model: nn.Module, clean: Examples, noise: Tensor, variance: float
     scores = []
     with evaluating(model):
         for rows in torch.split(torch.arange(len(clean)), _BATCH):
-            gradient = _direction(model, clean.inputs[rows], clean.labels[rows]).double().flatten(1)
+            gradient = _direction(model, clean, rows).cpu().double().flatten(1)
             length = gradient.norm(dim=1).clamp_min(torch.finfo(torch.float64).tiny)
             inner = (gradient * noise[rows].double().flatten(1)).sum(dim=1)
             scores.append(inner / (length * math.sqrt(variance)))
@@ -55,11 +57,18 @@ def gus_scores(model: nn.Module, clean: Examples, noise: Tensor, variance: float
     return values
 
 
-def _direction(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+def _direction(model: nn.Module, clean: Examples, rows: Tensor) -> Tensor:
     """The gradient of the loss with respect to the inputs, each row up to a positive factor."""
+    inputs, labels = moved(clean.batch(rows), device_of(model))
     inputs = inputs.detach().clone().requires_grad_()
+    gradient: Tensor
     with torch.enable_grad():
-        logits = model(inputs)
+        outputs = model(inputs)
+        logits = class_logits(outputs, labels)
+        if logits is None:
+            total = clean.readout.losses(outputs, labels, len(rows)).sum()
+            [gradient] = torch.autograd.grad(total, inputs)
+            return gradient
         # dloss/dlogit is p_k for the others and -(sum of these) for the true class; the sum is divided out
         others = logits.detach().double().scatter(1, labels[:, None], -torch.inf).softmax(dim=1)
         weights = others.scatter(1, labels[:, None], -1.0).to(logits.dtype)

@@ -8,10 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remanence.audit.evaluation import Evaluation
+from remanence.audit.null import Null, null_of
 from remanence.errors import InputError
 
 BINS = 20
+FEWEST = 5
+"""The smallest number of models, and of oracles: ten models can be divided into two halves in 252 ways."""
 _EMPTY = 1e-5
+_DRAWS = 200
 Floats = NDArray[np.float64]
 
 
@@ -23,15 +27,17 @@ def klom_by_example(models: Floats, oracles: Floats, *, bins: int = BINS) -> Flo
 
     Args:
         models: [M, n] margins of M models on n examples.
-        oracles: [O, n].
+        oracles: [M, n] margins of as many oracles.
         bins: number of bins of the histograms.
 
     The original takes a hundred models of each. With a few models, the result is dominated by which bins happen to be
-    empty; compare it only with that of as many oracles among themselves.
+    empty, so sets of different sizes differ for that reason alone: both must have the same size, and the result is to
+    be compared with `klom_null`.
     """
-    if models.ndim != 2 or oracles.ndim != 2 or models.shape[1] != oracles.shape[1] or not models.size:
+    if models.ndim != 2 or models.shape != oracles.shape or not models.size:
         raise InputError(
-            f"KLOM needs margins of models and of oracles on the same examples; got {models.shape} and {oracles.shape}."
+            f"KLOM needs margins of equally many models and oracles on the same examples; got {models.shape} and "
+            f"{oracles.shape}."
         )
     both = np.concatenate([models, oracles])
     low, high = both.min(axis=0), both.max(axis=0)
@@ -42,19 +48,46 @@ def klom_by_example(models: Floats, oracles: Floats, *, bins: int = BINS) -> Flo
 
 def _shares(positions: Floats, bins: int) -> Floats:
     """[bins, n], for positions in [0, 1]."""
-    cells = np.minimum((positions * bins).astype(np.int64), bins - 1)
-    counts = np.stack([(cells == i).sum(axis=0) for i in range(bins)]) / len(positions) + _EMPTY
+    n = positions.shape[1]
+    cells = np.minimum((positions * bins).astype(np.int64), bins - 1) * n + np.arange(n)
+    counts = np.bincount(cells.ravel(), minlength=bins * n).reshape(bins, n) / len(positions) + _EMPTY
     shares: Floats = counts / counts.sum(axis=0)
     return shares
 
 
 def klom(evaluation: Evaluation) -> float:
-    """The mean over the forget set, of this model and its ensemble against the oracles."""
+    """The mean over the forget set, of this model and its ensemble against as many oracles."""
+    return float(klom_by_example(*_sets(evaluation)).mean())
+
+
+def klom_null(evaluation: Evaluation) -> Null:
+    """KLOM when models and oracles are mixed and divided at random: that of models that are oracles."""
+    return evaluation.once("klom null", _null)
+
+
+def _null(evaluation: Evaluation) -> Null:
+    both, rng = np.concatenate(_sets(evaluation)), np.random.default_rng(0)
+    half = len(both) // 2
+    draws = []
+    for _ in range(_DRAWS):
+        mixed = both[rng.permutation(len(both))]
+        draws.append(float(klom_by_example(mixed[:half], mixed[half:]).mean()))
+    return null_of(draws)
+
+
+def _sets(evaluation: Evaluation) -> tuple[Floats, Floats]:
+    """The margins of the models and of the oracles, the first of each so that they are equally many."""
     context = evaluation.context
-    if not context.oracles:
-        raise InputError("KLOM needs oracles: models trained without the forget set.")
     models = [evaluation, *(other for other in context.ensemble if other is not evaluation)]
-    return float(klom_by_example(_margins(models), _margins(context.oracles)).mean())
+    size = min(len(models), len(context.oracles))
+    if size < FEWEST:
+        raise InputError(
+            f"KLOM needs oracles, at least {FEWEST}, and as many models that differ only in their seeds; got "
+            f"{len(context.oracles)} and {len(models)}. It compares two distributions of outputs; of fewer "
+            f"models the number "
+            "would show which bins are empty."
+        )
+    return _margins(models[:size]), _margins(context.oracles[:size])
 
 
 def _margins(evaluations: Sequence[Evaluation]) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -63,62 +64,118 @@ def membership_attack(
             f"A membership attack needs two retain and two test examples and at least one target; "
             f"got {len(members)}, {len(outsiders)} and {len(targets)}."
         )
-    member_rows, outsider_rows, in_fold = _folds(len(members), len(outsiders), folds)
-    chosen = np.concatenate([signals[0][member_rows], signals[1][outsider_rows]])
-    truth = np.repeat([0.0, 1.0], size)
-    fitted = np.stack(_fit(chosen, truth, ~in_fold))
-    correct = np.asarray((_scores(fitted, chosen) > 0) == (truth > 0))
-    called = _scores(fitted, signals[2]) > 0
-    return AttackResult(float(called.mean()), float(correct[in_fold].mean()), called.mean(axis=0))
+    drawn = _draw(len(members), len(outsiders), folds)
+    chosen = np.concatenate([signals[0][drawn.members], signals[1][drawn.outsiders]])
+    fitted = _fit(chosen, drawn.truth, drawn.used)
+    correct = (_scores(fitted, chosen) > 0) == (drawn.truth > 0)
+    calls = (_scores(fitted, signals[2]) > 0).mean(axis=0)
+    return AttackResult(float(calls.mean()), float((correct > drawn.used).sum()) / (2 * size), calls)
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Rows of members and outsiders, and their folds.
+
+    Args:
+        members: rows of the members.
+        outsiders: rows of as many outsiders.
+        truth: [examples] 0 for members, 1 for outsiders.
+        used: [folds, examples] 1 where the example is not in the fold, so that the fold's attacker is fitted on it.
+    """
+
+    members: NDArray[np.int64]
+    outsiders: NDArray[np.int64]
+    truth: Floats
+    used: Floats
 
 
 @lru_cache(maxsize=8)
-def _folds(
-    members: int, outsiders: int, folds: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Rows drawn of members and outsiders, and [folds, drawn] which is in which fold; the same for every signal."""
+def _draw(members: int, outsiders: int, folds: int) -> _Drawn:
+    """The same draw for every signal."""
     rng, size = np.random.default_rng(_SEED), min(members, outsiders)
     member_rows, outsider_rows = (rng.permutation(count)[:size] for count in (members, outsiders))
-    return member_rows, outsider_rows, np.tile(np.arange(size) % folds, 2) == np.arange(folds)[:, None]
+    in_fold = np.tile(np.arange(size) % folds, 2) == np.arange(folds)[:, None]
+    return _Drawn(member_rows, outsider_rows, np.repeat([0.0, 1.0], size), (~in_fold).astype(np.float64))
 
 
-def _fit(signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """One logistic regression per row of `used`: minimize slope²/2 plus the sum of the log-losses, all rows at once.
+@dataclass(frozen=True)
+class _Problem:
+    """Logistic regressions of one truth on one signal, one for each row of `used`, which says which examples count.
 
-    The fit on all examples is close to each fold's, so the folds start there; their first step then computes every
-    example once for all folds.
+    Minimized is slope²/2 plus the sum of the log-losses, for all rows at once. The sum is convex, and the penalty makes
+    its minimum finite.
+
+    Args:
+        powers: [4, examples] powers of the signal, from 0 to 3.
+        truth: [examples] 0 or 1.
+        used: [regressions, examples] 0 or 1.
     """
-    everything = np.atleast_2d(np.any(used, axis=0))
-    start = _minimize(np.zeros((2, 1)), signal, truth, everything)
-    slopes, offsets = _minimize(start, signal, truth, used)
-    return slopes, offsets
+
+    powers: Floats
+    truth: Floats
+    used: Floats
+
+    @property
+    def signal(self) -> Floats:
+        return np.asarray(self.powers[1])
 
 
-def _minimize(start: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> Floats:
-    """Slopes and offsets: usually a few plain Newton steps; otherwise steps are halved until they improve.
+def _fit(signal: Floats, truth: Floats, used: Floats) -> Floats:
+    """Slopes and offsets of one regression for each row of `used`.
 
-    The sum is convex, and the penalty makes its minimum finite.
+    The fit on all examples is close to each fold's, so the folds start there.
     """
+    square = signal * signal
+    powers = np.stack([np.ones_like(signal), signal, square, square * signal])
+    start = _fit_to_all(powers, truth)
+    return _minimize(start, _Problem(powers, truth, used))
+
+
+def _fit_to_all(powers: Floats, truth: Floats) -> Floats:
+    """One regression on all examples; in plain numbers, which are faster than arrays of one number."""
+    _, signal, square, _ = powers
+    slope = offset = 0.0
+    for _ in range(_PLAIN_STEPS):
+        probability = _probability(slope * signal + offset)
+        residual = probability - truth
+        variance = probability - np.square(probability)
+        a, b, c = float(variance @ square) + 1.0, float(variance @ signal), float(variance.sum())
+        toward_slope, toward_offset = float(residual @ signal) + slope, float(residual.sum())
+        determinant = max(a * c - b * b, 1e-300)
+        change = (
+            (b * toward_offset - c * toward_slope) / determinant,
+            (b * toward_slope - a * toward_offset) / determinant,
+        )
+        slope, offset = slope + change[0], offset + change[1]
+        if not math.isfinite(slope + offset):
+            break
+        if max(map(abs, change)) <= _CLOSE * (1 + abs(slope) + abs(offset)):
+            return np.array([[slope], [offset]])
+    return _descend(np.zeros((2, 1)), _Problem(powers, truth, np.ones((1, len(signal)))))
+
+
+def _minimize(start: Floats, problem: _Problem) -> Floats:
+    """Usually a few plain Newton steps; otherwise steps are halved until they improve."""
     point = start
     for _ in range(_PLAIN_STEPS):
-        step = _newton_step(point, signal, truth, used)
+        step = _common_step(point, problem) if point.shape[1] == 1 else _newton_step(point, problem)
         point = point + step
         if not np.isfinite(point).all():
             break
         if _small(step, point).all():
             return point
-    return _descend(np.broadcast_to(start, (2, len(used))), signal, truth, used)
+    return _descend(np.broadcast_to(start, (2, len(problem.used))), problem)
 
 
-def _descend(point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> Floats:
+def _descend(point: Floats, problem: _Problem) -> Floats:
     """Newton's method with steps that never increase the objective."""
-    value = _objective(point, signal, truth, used)
+    value = _objective(point, problem)
     for _ in range(_ROUNDS):
-        step = _newton_step(point, signal, truth, used)
-        length = np.ones(len(used))
+        step = _newton_step(point, problem)
+        length = np.ones(len(problem.used))
         while True:
             candidate = point + length * step
-            reached = _objective(candidate, signal, truth, used)
+            reached = _objective(candidate, problem)
             worse = reached > value + 1e-12 * np.abs(value)
             if not worse.any() or length.min() < 1e-8:
                 break
@@ -133,34 +190,46 @@ def _small(step: Floats, point: Floats) -> NDArray[np.bool_]:
     return np.asarray(np.abs(step).max(axis=0) <= _CLOSE * (1 + np.abs(point).sum(axis=0)))
 
 
-def _objective(point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> Floats:
-    score = _scores(point, signal)
-    losses = np.logaddexp(0, score) - truth * score
-    total: Floats = 0.5 * point[0] ** 2 + (losses * used).sum(axis=1)
+def _objective(point: Floats, problem: _Problem) -> Floats:
+    score = _scores(point, problem.signal)
+    losses = np.logaddexp(0, score) - problem.truth * score
+    total: Floats = 0.5 * point[0] ** 2 + (losses * problem.used).sum(axis=1)
     return total
 
 
-def _newton_step(point: Floats, signal: Floats, truth: Floats, used: NDArray[np.bool_]) -> Floats:
-    """One step for every row of `used`, from its own point or from a common one.
-
-    From a common point, third derivatives are cheap: after Chebyshev's correction one more step is enough.
-    """
-    probability = np.tanh(0.5 * _scores(point, signal))
-    probability += 1
-    probability *= 0.5
-    square = np.square(signal)
-    powers = np.stack([np.ones_like(signal), signal, square, square * signal], axis=1)
-    sums = (((probability - truth) * used) @ powers[:, :2]).T
+def _newton_step(point: Floats, problem: _Problem) -> Floats:
+    """One step for every regression from its own point."""
+    probability = _probability(_scores(point, problem.signal))
+    sums = (((probability - problem.truth) * problem.used) @ problem.powers[:2].T).T
     variance = probability - np.square(probability)
-    c, b, a = ((variance * used) @ powers[:, :3]).T
+    c, b, a = ((variance * problem.used) @ problem.powers[:3].T).T
+    return _solved(a + 1.0, b, c, sums[1] + point[0], sums[0])
+
+
+def _common_step(point: Floats, problem: _Problem) -> Floats:
+    """One step for every regression from a common point, where every example is computed once for all.
+
+    Third derivatives are cheap here: after Chebyshev's correction one more step is usually enough.
+    """
+    powers = problem.powers
+    probability = _probability(point[0] * powers[1] + point[1])
+    variance = probability - np.square(probability)
+    skew = variance * (1 - 2 * probability)
+    terms = np.concatenate([(probability - problem.truth) * powers[:2], variance * powers[:3], skew * powers])
+    sums = terms @ problem.used.T
+    (residual, moment), (c, b, a), m = sums[:2], sums[2:5], sums[5:]
     a = a + 1.0
-    step = _solved(a, b, c, sums[1] + point[0], sums[0])
-    if point.shape[1] == 1 < len(used):
-        m = ((variance * (1 - 2 * probability) * used) @ powers).T
-        slope, offset = step
-        bend = [slope**2 * m[k + 2] + 2 * slope * offset * m[k + 1] + offset**2 * m[k] for k in (1, 0)]
-        step = step + 0.5 * _solved(a, b, c, *bend)
-    return step
+    step = _solved(a, b, c, moment + point[0], residual)
+    slope, offset = step
+    bend = [slope**2 * m[k + 2] + 2 * slope * offset * m[k + 1] + offset**2 * m[k] for k in (1, 0)]
+    return np.asarray(step + 0.5 * _solved(a, b, c, *bend))
+
+
+def _probability(scores: Floats) -> Floats:
+    half = np.tanh(0.5 * scores)
+    half += 1
+    half *= 0.5
+    return np.asarray(half)
 
 
 def _solved(a: Floats, b: Floats, c: Floats, slope: Floats, offset: Floats) -> Floats:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from remanence.certify.descent import Descent
 from remanence.certify.linear_attack import LinearAttackResult, best_direction, linear_attack
 from remanence.certify.path_bound import PathBound
-from remanence.certify.problem import Problem
+from remanence.certify.problem import PUBLIC_SMOOTHNESS, Problem
 from remanence.certify.pull_bounds import bound_pulls
 from remanence.errors import InputError
 from remanence.theory.convergence import steps_to_unlearn
@@ -31,8 +31,8 @@ class Certification:
     """The certified steps of every example, and the result of an attack on the hardest.
 
     Args:
-        steps: certified k of every example, with status and reasons.
-        epsilon: the certified ε of every example at its k.
+        steps: certified k of every example, with status and reasons; infinite where there is no certificate.
+        epsilon: the certified ε of every example at its k; infinite where there is no certificate.
         published: k of the published worst case, the same for every example.
         shifted: k of the tightest worst case (shifted divergence).
         attacked: position of the example that was attacked.
@@ -41,6 +41,7 @@ class Certification:
         linear_mu: at the attacked example and its k, the linearized distance, which F must not be below.
         mean_pull: at the attacked example and its k, the certified bound F̄.
         accuracy: of one trained model on its training data.
+        public: what must be public for the certificate to hold, as sentences.
         settings: all arguments.
     """
 
@@ -54,6 +55,7 @@ class Certification:
     linear_mu: float
     mean_pull: float
     accuracy: float
+    public: tuple[str, ...]
     settings: dict[str, Any]
 
     @property
@@ -70,14 +72,15 @@ class Certification:
     def document(self) -> dict[str, Any]:
         """The result as a JSON-compatible dictionary."""
         levels = {"min": 0, "p10": 10, "median": 50, "p90": 90, "max": 100}
-        quantiles = {
-            name: float(np.percentile(self.steps.values, q, method="higher")) for name, q in levels.items()
-        }
+        certified = self.steps.values[np.isfinite(self.steps.values)]
+        quantiles = {name: float(np.percentile(certified, q, method="higher")) for name, q in levels.items()}
         worst = self.attacked
         return {
             "status": self.steps.status.value,
             "reasons": list(self.steps.reasons),
+            "public": list(self.public),
             "k_instance": quantiles,
+            "not_certified": len(self.steps.values) - len(certified),
             "k_published": _finite(self.published),
             "k_shifted": _finite(self.shifted),
             "share_needing_no_step": float(np.mean(self.steps.values == 0)),
@@ -106,6 +109,7 @@ def certify(
     delta: float = 1e-5,
     sigma: float | None = None,
     l2: float = 0.002,
+    learning_rate: float | None = None,
     steps: int = 400,
     runs: int = 24,
     failure: float = 1e-6,
@@ -128,6 +132,8 @@ def certify(
         delta: the target δ.
         sigma: noise σ; 5/n by default.
         l2: the strength of the regularizer, m.
+        learning_rate: step size η, chosen without looking at the data; 1/(1/4 + m) by default, which contracts on any
+            data with rows of norm at most 1.
         steps: training steps T.
         runs: training runs R from which the certificate is computed; the released run is not among them.
         failure: the probability β that the statement does not hold.
@@ -136,7 +142,9 @@ def certify(
         seed: random seed of all runs.
         note: called with a sentence before each part.
 
-    Assumptions: full batches, real noise, a learning rate 1/L that is public; removal of one example, own-size means.
+    Assumptions: full batches, real noise; removal of one example, own-size means. Retraining uses the same η, σ, T and
+        classes as training, so these must not be computed from data that contain x: `Certification.public` lists
+        them. An example that is the only one of a class that is not public has no certificate.
 
     Departs from the paper: see `PathBound`; the target is retraining for T + k steps.
 
@@ -145,20 +153,26 @@ def certify(
     Checked by: tests/oracles/test_theory_certificate.py
     """
     _check(epsilon, delta, steps, runs, failure, attack_models)
-    n, smooth = len(problem), problem.smoothness()
-    noise = 5.0 / n if sigma is None else sigma
-    dynamics = Langevin(1 / (smooth + l2), noise, smooth + l2, l2, steps=steps)
+    n, certifiable = len(problem), np.flatnonzero(~problem.sole_members)
+    if not certifiable.size:
+        raise InputError(
+            "Every example is the only one of its class, so none can be certified; if the classes are public, pass "
+            "`classes`."
+        )
+    dynamics = public_dynamics(n, sigma=sigma, l2=l2, learning_rate=learning_rate, steps=steps)
     descent = Descent(problem, dynamics)
     published, shifted = _worst_cases(descent, epsilon, delta)
     note(f"Computing the pulls of {n} examples over {runs} training runs of {steps} steps.")
     rng = np.random.default_rng((seed, 0))
     pulls = bound_pulls(descent, shifted, runs=runs, failure=failure, simultaneous=simultaneous, rng=rng)
     k, certified = pulls.certified(PathBound(delta), epsilon, shifted)
-    hardest = int(np.lexsort((pulls.upper[-1], k))[-1])
+    k, certified = (np.where(problem.sole_members, np.inf, values) for values in (k, certified))
+    hardest = int(certifiable[np.lexsort((pulls.upper[-1][certifiable], k[certifiable]))[-1]])
     if attack_models:
         note(f"Attacking example {problem.ids[hardest]} with {attack_models} models of each kind.")
     before, after = _attacks(descent, hardest, int(k[hardest]), delta, attack_models, seed)
-    reasons = _reasons(pulls.chance, simultaneous)
+    public = _public(problem, dynamics, default_sigma=sigma is None, default_rate=learning_rate is None)
+    reasons = (*_reasons(pulls.chance, simultaneous), *public, *_without_certificate(problem))
     return Certification(
         steps=Scores("certified_steps", problem.ids, k, {}, Status.CERTIFICATE, reasons),
         epsilon=certified,
@@ -170,6 +184,7 @@ def certify(
         linear_mu=best_direction(descent, hardest, steps, int(k[hardest])).mu,
         mean_pull=pulls.pull(k[hardest], hardest),
         accuracy=problem.accuracy(pulls.weights),
+        public=public,
         settings={
             "data": problem.name,
             "n": n,
@@ -177,7 +192,7 @@ def certify(
             "outputs": problem.outputs,
             "epsilon": epsilon,
             "delta": delta,
-            "sigma": noise,
+            "sigma": dynamics.sigma,
             "l2": l2,
             "learning_rate": dynamics.learning_rate,
             "steps": steps,
@@ -187,6 +202,15 @@ def certify(
             "seed": seed,
         },
     )
+
+
+def public_dynamics(
+    n: int, *, sigma: float | None, l2: float, learning_rate: float | None, steps: int
+) -> Langevin:
+    """The noisy gradient descent on any n rows of norm at most 1: it depends on nothing else of the data."""
+    smooth = PUBLIC_SMOOTHNESS + l2
+    eta = 1 / smooth if learning_rate is None else learning_rate
+    return Langevin(eta, 5.0 / n if sigma is None else sigma, smooth, l2, steps=steps, initial_variance=0.0)
 
 
 def _worst_cases(descent: Descent, epsilon: float, delta: float) -> tuple[float, float]:
@@ -216,6 +240,35 @@ def _reasons(chance: float, simultaneous: bool) -> tuple[str, ...]:
         f"The mean over runs is bounded by Gaussian concentration; each bound fails with probability {chance:.2g}, "
         f"for {scope}.",
         "(ε, δ) in one direction, towards retraining for T + k steps; the runs are not the released one.",
+    )
+
+
+def _public(
+    problem: Problem, dynamics: Langevin, *, default_sigma: bool, default_rate: bool
+) -> tuple[str, ...]:
+    rate = "1/(1/4 + m)" if default_rate else "given"
+    noise = "5/n, so n too" if default_sigma else "given"
+    classes = (
+        "as given beforehand"
+        if problem.public_classes
+        else "those of the data, which have two members or more"
+    )
+    return (
+        f"Public, chosen without the example: η = {dynamics.learning_rate:.6g} ({rate}), σ = {dynamics.sigma:g} "
+        f"({noise}), m = {dynamics.strong_convexity:g}, T = {dynamics.steps}, rows scaled to norm 1.",
+        f"Public: the classes, {classes}.",
+        "Public: k, which is part of the target; whoever publishes it publishes how hard the example is.",
+    )
+
+
+def _without_certificate(problem: Problem) -> tuple[str, ...]:
+    sole = problem.ids[problem.sole_members]
+    if not sole.size:
+        return ()
+    return (
+        f"No certificate for {sole.size} examples that are the only ones of their class (the first is {sole[0]}): "
+        "without such an example the class, and so the model, would be another; if the classes are public, pass "
+        "`classes`.",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,5 +73,5 @@ class Descent:
         """The same descent on the data without one example."""
         kept = np.arange(len(self.problem)) != position
         rest = self.problem
-        smaller = Problem(rest.name, rest.ids[kept], rest.features[kept], rest.signs[kept])
+        smaller = replace(rest, ids=rest.ids[kept], features=rest.features[kept], signs=rest.signs[kept])
         return Descent(smaller, self.dynamics)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from remanence.storage.parsing import read_arrays
 from remanence.types import Ids, as_ids
 
 Floats = NDArray[np.float64]
+PUBLIC_SMOOTHNESS = 0.25
+"""Smoothness of the mean logistic loss on any data with rows of norm at most 1: known without looking at the data."""
 _FEATURES, _LABELS = ("X", "x", "features"), ("y", "labels", "label", "target")
 
 
@@ -26,16 +29,28 @@ class Problem:
         ids: the n examples.
         features: [n, d]; rows longer than 1 are scaled to 1, each independently, so that no example affects another.
         signs: [n, C] labels as ±1: one column for two classes, otherwise one per class.
+        public_classes: the classes are known without the data, so that they stay the same without any example.
     """
 
     name: str
     ids: Ids
     features: Floats
     signs: Floats
+    public_classes: bool = False
 
     @classmethod
-    def from_labels(cls, name: str, features: Any, labels: Any, ids: Any = None) -> Problem:
-        """A problem from any finite feature matrix and labels of at least two classes."""
+    def from_labels(
+        cls, name: str, features: Any, labels: Any, ids: Any = None, *, classes: Sequence[Any] | None = None
+    ) -> Problem:
+        """A problem from any finite feature matrix and labels of at least two classes.
+
+        Args:
+            name: name of the data.
+            features: [n, d].
+            labels: [n].
+            ids: ids of the examples; 0..n−1 by default.
+            classes: all classes that there can be, if they are public; by default those of the labels, which are not.
+        """
         x, y = np.asarray(features, dtype=np.float64), np.asarray(labels)
         if x.ndim != 2 or y.shape != x.shape[:1] or len(x) < 3:
             raise DataError(
@@ -47,15 +62,14 @@ class Problem:
             raise DataError(
                 f"{name}: features must be finite; row {row}, column {column} is {x[row, column]}."
             )
-        classes = np.unique(y)
-        if len(classes) < 2:
-            raise DataError(f"{name}: labels must be of at least two classes; all are {classes[0]!r}.")
-        chosen = classes[1:] if len(classes) == 2 else classes
+        known = np.unique(y) if classes is None else _public_classes(name, classes, y)
+        if len(known) < 2:
+            raise DataError(f"{name}: labels must be of at least two classes; all are {known[0]!r}.")
+        chosen = known[1:] if len(known) == 2 else known
         signs = np.where(y[:, None] == chosen, 1.0, -1.0)
         lengths = np.linalg.norm(x, axis=1, keepdims=True)
-        return cls(
-            name, as_ids(np.arange(len(x)) if ids is None else ids), x / np.maximum(lengths, 1.0), signs
-        )
+        names = as_ids(np.arange(len(x)) if ids is None else ids)
+        return cls(name, names, x / np.maximum(lengths, 1.0), signs, classes is not None)
 
     def __len__(self) -> int:
         return len(self.features)
@@ -64,6 +78,14 @@ class Problem:
     def outputs(self) -> int:
         """Number of columns of the weights."""
         return int(self.signs.shape[1])
+
+    @property
+    def sole_members(self) -> NDArray[np.bool_]:
+        """[n] whether the class of an example vanishes with it: no other example has it, and it is not public."""
+        if self.public_classes:
+            return np.zeros(len(self), bool)
+        belongs = np.hstack([self.signs, -self.signs] if self.outputs == 1 else [self.signs]) > 0
+        return np.asarray(belongs[:, belongs.sum(axis=0) == 1].any(axis=1))
 
     def smoothness(self) -> float:
         """A quarter of the largest eigenvalue of X′X/n: the smoothness of the mean logistic loss."""
@@ -77,23 +99,24 @@ class Problem:
         return float(np.mean(margins.argmax(axis=1) == self.signs.argmax(axis=1)))
 
 
-def load_problem(data: str, *, label: str | None = None) -> Problem:
+def load_problem(data: str, *, label: str | None = None, classes: Sequence[str] | None = None) -> Problem:
     """`digits`, `reference`, or a path to an `.npz` or `.parquet` file.
 
     An `.npz` holds `X` and `y`; in a Parquet table `label` names the label's column (by default `label`,
-    `labels`, `y` or `target`), `id` is optional, and every other column is a feature.
+    `labels`, `y` or `target`), `id` is optional, and every other column is a feature. `classes` are the classes of a
+    file if they are public; those of `digits` and `reference` are.
     """
-    if data == "digits":
-        return digits_problem()
-    if data == "reference":
-        return reference_problem()
+    if data in ("digits", "reference"):
+        if classes is not None:
+            raise DataError(f"`classes` is for files; the classes of {data} are public and known.")
+        return digits_problem() if data == "digits" else reference_problem()
     path = Path(data)
     if not path.is_file():
         raise DataError(f"`data` must be digits, reference, or a file that exists; there is no {data}.")
     if path.suffix == ".npz":
-        return _from_npz(path)
+        return _from_npz(path, classes)
     if path.suffix in (".parquet", ".pq"):
-        return _from_parquet(path, label)
+        return _from_parquet(path, label, classes)
     raise DataError(f"`data` must be an .npz or .parquet file; got {path.name}.")
 
 
@@ -102,7 +125,7 @@ def digits_problem() -> Problem:
     from sklearn.datasets import load_digits
 
     data = load_digits()
-    return Problem.from_labels("digits", data.data / 16.0, data.target)
+    return Problem.from_labels("digits", data.data / 16.0, data.target, classes=range(10))
 
 
 def reference_problem(n: int = 10_000, d: int = 50, seed: int = 0) -> Problem:
@@ -114,16 +137,34 @@ def reference_problem(n: int = 10_000, d: int = 50, seed: int = 0) -> Problem:
     spread = 0.55 * np.linspace(1.4, 0.5, d) / np.sqrt(d)
     features = 0.6 * signs[:, None] * direction + rng.normal(size=(n, d)) * spread
     flipped = np.where(rng.random(n) < 0.02, -signs, signs)
-    return Problem.from_labels("reference", features, flipped)
+    return Problem.from_labels("reference", features, flipped, classes=(-1.0, 1.0))
 
 
-def _from_npz(path: Path) -> Problem:
+def _public_classes(name: str, classes: Sequence[Any], labels: NDArray[Any]) -> NDArray[Any]:
+    """The given classes in the labels' own type, each once."""
+    try:
+        known = np.unique(
+            np.asarray(classes).astype(labels.dtype if labels.dtype.kind in "iufb" else np.str_)
+        )
+    except (ValueError, OverflowError):
+        raise DataError(
+            f"{name}: `classes` must be like the labels, which are {labels.dtype}; got {list(classes)}."
+        ) from None
+    unknown = np.setdiff1d(labels.astype(known.dtype), known)
+    if unknown.size:
+        raise DataError(f"{name}: every label must be one of `classes`; {unknown[0].item()!r} is not.")
+    return known
+
+
+def _from_npz(path: Path, classes: Sequence[str] | None) -> Problem:
     arrays = read_arrays(path)
     features, labels = (_one_of(path, list(arrays), names) for names in (_FEATURES, _LABELS))
-    return Problem.from_labels(path.name, arrays[features], arrays[labels], arrays.get("ids"))
+    return Problem.from_labels(
+        path.name, arrays[features], arrays[labels], arrays.get("ids"), classes=classes
+    )
 
 
-def _from_parquet(path: Path, label: str | None) -> Problem:
+def _from_parquet(path: Path, label: str | None, classes: Sequence[str] | None) -> Problem:
     try:
         from pyarrow import ArrowInvalid, parquet
     except ImportError as error:
@@ -142,7 +183,7 @@ def _from_parquet(path: Path, label: str | None) -> Problem:
             f"{path.name}: every column but {chosen!r} and `id` must be numbers; {error}."
         ) from error
     ids = next((np.array(table[name].to_pylist()) for name in ("id", "ids") if name in names), None)
-    return Problem.from_labels(path.name, features, table[chosen].to_numpy(), ids)
+    return Problem.from_labels(path.name, features, table[chosen].to_numpy(), ids, classes=classes)
 
 
 def _one_of(path: Path, present: list[str], accepted: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App
 
 from remanence.cli import console
-from remanence.cli.options import Json, Paths, Several
+from remanence.cli.options import Device, Json, Paths, Several
 
 if TYPE_CHECKING:
     from remanence.audit.barrier_comparison import BarrierComparison
@@ -32,6 +32,7 @@ def barrier(
     examples: int | None = None,
     seed: int = 0,
     out: Path | None = None,
+    device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Measure how far the loss rises on the straight line between two models, up to permutations of hidden units.
@@ -78,7 +79,9 @@ def barrier(
     from remanence.report import write_barriers
     from remanence.training import open_run
 
-    sides = ([open_run(path) for path in paths or ()] for paths in (runs, oracles, before, after))
+    sides = (
+        [open_run(path, device=device) for path in paths or ()] for paths in (runs, oracles, before, after)
+    )
     pair, opened_oracles, opened_before, opened_after = sides
     reference = next(iter([*pair, *opened_before, *opened_after]), None)
     forget_set = None if forget is None or reference is None else read_forget_set_for(forget, reference)
@@ -115,7 +118,9 @@ def _print(comparison: BarrierComparison, out: Path | None) -> None:
         name = "the two" if row["kind"] == "pair" else row["kind"]
         table.add_row(name, row["subset"], str(row["pairs"]), f"{row['mean']:.4f}{spread}", *ends, above)
     console.out.print(table)
-    lines = [f"Nats of cross-entropy above the chord; hidden units {_MATCHED[comparison.match]}."]
+    lines = [
+        f"Mean loss above the chord (a cross-entropy is in nats); hidden units {_MATCHED[comparison.match]}."
+    ]
     if comparison.pairs[0].kind != "pair":
         lines += [
             "before, after: between an oracle and the model; oracles: between two oracles. above oracles: how often a "

@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 
 from remanence.cli import console
 from remanence.cli.options import Flag, Json, Repeated
-from remanence.theory.routes import RouteSettings
+from remanence.theory.routes import GivenStatus, RouteSettings
 from remanence.types import Bound
 
 app = App(name="bound")
@@ -171,6 +171,7 @@ def convert(
     alphas: Annotated[list[float] | None, Repeated, Parameter(name="--alpha")] = None,
     divergences: Annotated[list[float] | None, Repeated, Parameter(name="--divergence")] = None,
     mu: float | None = None,
+    status: GivenStatus = "estimate",
     json: Json = False,
 ) -> None:
     """Convert Rényi divergences, or the distance of two Gaussians, to ε at δ.
@@ -191,10 +192,14 @@ def convert(
         Rényi divergence at each order; may be given several times.
     mu:
         Distance of two unit Gaussians, instead of divergences.
+    status:
+        What is known about the given numbers: `certificate` if they are proved bounds.
     """
     from remanence.theory.routes import epsilon_at_delta
 
-    bound, order = epsilon_at_delta(delta, alphas=alphas or (), divergences=divergences or (), mu=mu)
+    bound, order = epsilon_at_delta(
+        delta, alphas=alphas or (), divergences=divergences or (), mu=mu, status=status
+    )
     _show("epsilon", bound, {"delta": delta} | ({"alpha": order} if mu is None else {"mu": mu}), json)
 
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
 from remanence.cli import console
-from remanence.cli.options import Json, LearningRate, MethodOptions, Paths, Tuned, Workers
+from remanence.cli.options import (
+    Address,
+    Device,
+    ExecutorName,
+    Json,
+    LearningRate,
+    MethodOptions,
+    Paths,
+    Tuned,
+    Workers,
+)
 
 if TYPE_CHECKING:
     from remanence.requests import Calibration
@@ -34,7 +45,10 @@ def calibrate(
     budget: int | None = None,
     runs: Paths = None,
     workers: Workers = None,
+    executor: ExecutorName = "process",
+    address: Address = None,
     seed: int = 0,
+    device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Prepare a run for deletion requests: train reference models, and measure how long unlearning takes.
@@ -48,6 +62,8 @@ def calibrate(
 
     `remanence calibrate run`
 
+    `remanence calibrate run --method auto`
+
     `remanence calibrate run --lr 0.1 --sets 60 --workers 8`
 
     Parameters
@@ -55,7 +71,8 @@ def calibrate(
     run:
         A run with a trace, made by `remanence train`.
     method:
-        Unlearning method of later requests; finetune by default.
+        Unlearning method of later requests; finetune by default. `auto` calibrates finetune, out_of_fold, reset and
+        shrink_perturb; every request then takes the one with the smallest expected cost.
     learning_rate:
         Learning rate of unlearning; by default that of training, with twice its weight decay.
     sets:
@@ -65,7 +82,7 @@ def calibrate(
     sizes:
         Smallest and largest size of the sets.
     models:
-        Number of reference models, at least 20.
+        Number of reference models, at least 8. Fewer than 20 have larger folds, and judge less exactly.
     budget:
         Maximum number of unlearning steps per set; the steps of training by default.
     runs:
@@ -91,7 +108,7 @@ def calibrate(
         budget=budget,
         seed=seed,
     )
-    opened, own = open_run(run), [open_run(path) for path in runs or ()]
+    opened, own = open_run(run, device=device), [open_run(path, device=device) for path in runs or ()]
     with console.progress_bar(show=not json) as bar:
         task = bar.add_task("Calibrating", total=None)
 
@@ -104,6 +121,8 @@ def calibrate(
             opened,
             settings,
             workers=(os.cpu_count() or 1) if workers is None else workers,
+            executor=executor,
+            address=address,
             own=own,
             on_start=begin,
             on_done=lambda stage: bar.advance(task, stage.cost),
@@ -112,31 +131,72 @@ def calibrate(
 
 
 def _report(calibration: Calibration, run: Path, *, json: bool) -> None:
+    from remanence.forecast import guaranteed_coverage
+
+    methods = [_facts(calibration, method) for method in calibration.methods]
+    if json:
+        interval = {
+            "nominal": 0.9,
+            "guaranteed": guaranteed_coverage(0.9),
+            "observed": methods[0]["observed"],
+        }
+        first = {name: methods[0][name] for name in ("reached", "law", "leave_one_out")}
+        document = {"run": str(run), "sets": len(calibration.trials), **first, "interval": interval}
+        console.print_json(document | {"methods": methods})
+        return
+    for facts in methods:
+        _print_facts(facts, calibration.settings.budget or 0)
+    console.out.print(
+        f"A 90 % interval contains the steps of a request like these sets with a probability of at least "
+        f"{guaranteed_coverage(0.9):.0%} (jackknife+).",
+        soft_wrap=True,
+    )
+
+
+def _facts(calibration: Calibration, method: str) -> dict[str, Any]:
+    """What the sets of one method show."""
     from dataclasses import asdict
 
     from remanence.forecast import compare
 
-    runs = calibration.runs("mia")
-    table = [asdict(comparison) for comparison in compare(runs)]
-    law = calibration.forecaster("mia").law
-    reached = sum(run.reached for run in runs)
-    if json:
-        document = {
-            "run": str(run),
-            "sets": len(calibration.trials),
-            "reached": reached,
-            "law": law,
-            "leave_one_out": table,
-        }
-        console.print_json(document)
-        return
+    runs, forecaster = (
+        calibration.runs("mia_confidence", method),
+        calibration.forecaster("mia_confidence", method),
+    )
+    tried = [
+        trial.stays for trial in calibration.trials if trial.method == method and trial.stays is not None
+    ]
+    return {
+        "method": method,
+        "sets": len(runs),
+        "reached": sum(run.reached for run in runs),
+        "tried_after_further_training": len(tried),
+        "stayed": sum(tried),
+        "law": forecaster.law,
+        "leave_one_out": [asdict(comparison) for comparison in compare(runs)],
+        "observed": forecaster.observed_coverage(),
+    }
+
+
+def _print_facts(facts: Mapping[str, Any], budget: int) -> None:
+    tried = facts["tried_after_further_training"]
+    stayed = (
+        f" {facts['stayed']} of {tried} stayed forgotten after three epochs on retained data."
+        if tried
+        else ""
+    )
     console.out.print(
-        f"Calibrated: {reached} of {len(runs)} sets were unlearned within {calibration.settings.budget} steps. "
-        "Leave-one-out errors of the predictors, in steps (median, mean):",
+        f"Calibrated {facts['method']}: {facts['reached']} of {facts['sets']} sets were unlearned within {budget} "
+        f"steps.{stayed} Leave-one-out errors of the predictors, in steps (median, mean):",
         soft_wrap=True,
     )
-    for row in table:
-        mark = "  ← used" if row["predictor"] == law else ""
+    for row in facts["leave_one_out"]:
+        mark = "  ← used" if row["predictor"] == facts["law"] else ""
         console.out.print(
             f"  {row['predictor']:22} {row['median_error']:6.0f} {row['mean_error']:6.0f}{mark}", markup=False
         )
+    console.out.print(
+        f"Of the {facts['sets']} sets, each forecast from the others, {facts['observed']:.0%} lie in their 90 % "
+        "interval.",
+        soft_wrap=True,
+    )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from cyclopts import App
 
 from remanence.cli import console
-from remanence.cli.options import Flag, Json
+from remanence.cli.options import Flag, Json, Repeated
 
 app = App(name="certify")
 
@@ -18,10 +18,12 @@ def certify(
     *,
     data: str = "digits",
     label: str | None = None,
+    classes: Annotated[list[str] | None, Repeated] = None,
     epsilon: float = 0.5,
     delta: float = 1e-5,
     sigma: float | None = None,
     l2: float = 0.002,
+    learning_rate: float | None = None,
     steps: int = 400,
     runs: int = 24,
     failure: float = 1e-6,
@@ -49,6 +51,9 @@ def certify(
         `digits`, `reference`, or a file: `.npz` with `X` and `y`, or a Parquet table.
     label:
         Column of the labels in a Parquet table.
+    classes:
+        A class that is public, whether or not the file has examples of it; may be given several times, for all
+        classes. Without it, the only example of a class has no certificate.
     epsilon:
         Target ε.
     delta:
@@ -57,6 +62,8 @@ def certify(
         Noise level σ; 5 / n by default.
     l2:
         Strength of the L2 regularization, which makes the loss strongly convex.
+    learning_rate:
+        Learning rate η, chosen without looking at the data; 1 / (1/4 + L2) by default.
     steps:
         Number of training steps.
     runs:
@@ -77,11 +84,12 @@ def certify(
     from remanence.storage.atomic import write_text
 
     certification = certify_problem(
-        load_problem(data, label=label),
+        load_problem(data, label=label, classes=classes),
         epsilon=epsilon,
         delta=delta,
         sigma=sigma,
         l2=l2,
+        learning_rate=learning_rate,
         steps=steps,
         runs=runs,
         failure=failure,
@@ -106,6 +114,7 @@ def _summary(result: dict[str, Any]) -> str:
         f"{result['data']}: {result['n']} examples, training accuracy {result['accuracy']:.3f}",
         f"steps to unlearn one example to ε = {result['epsilon']:g}, δ = {result['delta']:g}  ({result['status']})",
         f"  certified for each example  {k['min']:g} / {k['median']:g} / {k['max']:g}  (least, median, most)",
+        *_not_certified(result),
         f"  best worst case             {_steps(result['k_shifted'])}",
         f"  published worst case        {_steps(result['k_published'])}",
     ]
@@ -124,6 +133,11 @@ def _attack(result: dict[str, Any]) -> list[str]:
         f"  after {attack['k']} steps".ljust(30)
         + f"ε of at least {result['epsilon_measured']:.3f}; certified {result['epsilon_certified']:.3f}",
     ]
+
+
+def _not_certified(result: dict[str, Any]) -> list[str]:
+    count = result["not_certified"]
+    return [f"  without a certificate       {count} of {result['n']} examples"] if count else []
 
 
 def _steps(value: float | None) -> str:

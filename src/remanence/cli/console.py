@@ -39,6 +39,13 @@ def note(sentence: str) -> None:
     err.print(_printable(sentence), style="dim", soft_wrap=True)
 
 
+def note_skipped(skipped: Mapping[str, int]) -> None:
+    """Say which ids of a list were skipped, by reason."""
+    if skipped:
+        reasons = "; ".join(f"{count} {reason}" for reason, count in skipped.items())
+        note(f"Skipped {sum(skipped.values())} ids: {reasons}.")
+
+
 @contextmanager
 def progress_bar(*, show: bool = True) -> Iterator[Progress]:
     """A progress bar with the time left; nothing when stderr is not a terminal."""

@@ -9,6 +9,7 @@ from cyclopts import App, Parameter
 
 from remanence.cli import console
 from remanence.cli.options import DataDir, Json
+from remanence.cli.tables import TableOptions
 
 app = App(
     name="data",
@@ -20,6 +21,8 @@ For example:
 
 `remanence data check cifar10 --data-dir /data`""",
 )
+_TABLE = TableOptions()
+_SHOWN = 20
 
 
 @app.command(name="list")
@@ -59,6 +62,7 @@ def check(
     /,
     *,
     data_dir: DataDir = None,
+    table: TableOptions = _TABLE,
     json: Json = False,
 ) -> None:
     """Read a data set as training would, and show what is in it.
@@ -67,11 +71,11 @@ def check(
 
     `remanence data check cifar10 --data-dir /data`
 
-    `remanence data check patients.csv --json`
+    `remanence data check patients.csv --label-column outcome --user-column patient --missing median`
     """
     from remanence.data import describe_dataset
 
-    facts = describe_dataset(source, data_dir)
+    facts = describe_dataset(source, data_dir, table=table.make(source))
     if json:
         console.print_json(facts)
     else:
@@ -87,5 +91,17 @@ def _print(facts: dict[str, Any]) -> None:
         ids = f"{part['first_id']} … {part['last_id']}"
         table.add_row(name, f"{part['examples']:,}", shape, f"{low:g}..{high:g}", ids, part["digest"][:12])
     console.out.print(table)
+    if facts["features"]:
+        names = ", ".join(facts["features"][:_SHOWN])
+        more = len(facts["features"]) - _SHOWN
+        tail = f" and {more} more" if more > 0 else ""
+        console.out.print(f"features: {names}{tail}", soft_wrap=True, markup=False)
+    console.out.print(_labels(facts), soft_wrap=True, markup=False)
+
+
+def _labels(facts: dict[str, Any]) -> str:
+    if facts["target"] == "number":
+        low, high = facts["train"]["label_range"]
+        return f"the label is a number: {low:g}..{high:g} in the training examples"
     counts = ", ".join(f"{name} {count}" for name, count in facts["train"]["class_counts"].items())
-    console.out.print(f"training examples by class: {counts}", soft_wrap=True, markup=False)
+    return f"training examples by class: {counts}"

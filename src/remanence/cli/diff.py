@@ -8,6 +8,7 @@ from pathlib import Path
 from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.exit_codes import ExitCode
 from remanence.cli.options import Json
 
 app = App(name="diff")
@@ -39,4 +40,4 @@ def diff(a: Path, b: Path, /, *, json: Json = False) -> None:
         for name, difference in different.items():
             console.out.print(f"{name}: {difference}")
     if different:
-        sys.exit(1)
+        sys.exit(ExitCode.FAILED)

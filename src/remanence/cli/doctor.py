@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from remanence.cli import console
+from remanence.cli.exit_codes import ExitCode
 from remanence.cli.options import DataDir, Json
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def doctor(*, data_dir: DataDir = None, json: Json = False) -> None:
     else:
         _print(checks)
     if not all(check.ok for check in checks if check.essential):
-        sys.exit(1)
+        sys.exit(ExitCode.FAILED)
 
 
 def _print(checks: list[Check]) -> None:

@@ -7,17 +7,20 @@ import errno
 import io
 import os
 import sys
+import sysconfig
 import tempfile
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from cyclopts import App, CycloptsError, Group
 
 from remanence._version import __version__
 from remanence.cli import console
+from remanence.cli.exit_codes import ExitCode
 from remanence.cli.messages import continuation, in_options
 from remanence.errors import FULL_DISK, UNREADABLE, DataWarning, InputError, RemanenceError
 
@@ -36,11 +39,13 @@ Start here: `remanence demo`""",
 )
 _HEADINGS = {
     "Get started": ("demo", "doctor", "data", "dashboard"),
-    "Train and score": ("train", "trace", "score", "diff", "trust"),
+    "Train and score": ("train", "import", "score", "diff", "trust"),
     "Unlearn and audit": ("select", "tune", "unlearn", "audit", "barrier"),
     "Deletion requests": ("calibrate", "plan", "forget", "verify", "purge"),
     "Theory and studies": ("bound", "certify", "study"),
 }
+_MODULES = {"import": "import_run"}
+"""Commands whose names are no names of modules."""
 _LAZY = {"bound": "Calculate a bound: its value, status, assumptions and formula."}
 """Commands that are imported when they are used, because `remanence --help` must not wait for scipy."""
 for heading, names in _HEADINGS.items():
@@ -50,18 +55,16 @@ for heading, names in _HEADINGS.items():
             place = f"remanence.cli.{name}:app"
             app.command(place, name=name, help=_LAZY[name], group=group, sort_key=position)
             continue
-        command = import_module(f"remanence.cli.{name}").app
+        command = import_module(f"remanence.cli.{_MODULES.get(name, name)}").app
         command.group, command.sort_key = group, position
         app.command(command)
 app["--help"].group = app["--version"].group = Group.create_ordered("Options")
 
 _UNUSABLE = (errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, *UNREADABLE)
-UNEXPECTED = 70
-"""Exit code for a defect of Remanence: EX_SOFTWARE of sysexits.h."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit with its code: 0 done, 1 failed, 2 wrong input, 70 a defect, 130 interrupted."""
+    """Run the command and exit with its `ExitCode`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that is not Unicode is printed with escapes
             stream.reconfigure(errors="backslashreplace")
@@ -74,55 +77,77 @@ def run(arguments: Sequence[str]) -> int:
         if any("\0" in argument for argument in arguments):
             raise InputError("An argument must not have null characters.")
         with _warnings_in_one_line():
-            execute(arguments)
+            return execute(arguments)
     except CycloptsError as error:
         console.print_error(_one_line(error))
-        return 2
+        return ExitCode.REFUSED
     except RemanenceError as error:
         console.print_error(in_options(_one_line(error), app, arguments))
-        return 2 if isinstance(error, InputError) else 1
+        return ExitCode.REFUSED if isinstance(error, InputError) else ExitCode.FAILED
     except KeyboardInterrupt:
         console.print_error(f"Interrupted. {continuation(app, arguments)}".rstrip())
-        return 130
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return ExitCode.DONE
     except OSError as error:
         if error.errno in FULL_DISK:
             console.print_error(f"{error.strerror}. Make room first. {continuation(app, arguments)}".rstrip())
-            return 1
+            return ExitCode.FAILED
         if error.errno in _UNUSABLE:
             console.print_error(f"{_name(error)} cannot be used: {error.strerror}.")
-            return 2
+            return ExitCode.REFUSED
         return _unexpected(error)
     except MemoryError:
         console.print_error("This needs more memory than there is.")
-        return 1
+        return ExitCode.FAILED
     except Exception as error:  # nobody expected it: a defect, which has an exit code of its own
         return _unexpected(error)
-    return 0
 
 
 def _unexpected(error: Exception) -> int:
-    """Keep the traceback in a file, and say in one line how to report it."""
+    """Keep the traceback in a file, and say in one line whose code raised it and where the details are."""
     with tempfile.NamedTemporaryFile(
         "w", prefix="remanence-", suffix=".log", delete=False, encoding="utf-8", errors="backslashreplace"
     ) as log:
         traceback.print_exception(error, file=log)
+    own = _frame_of_user(error)
+    if own is not None:
+        reason = _one_line(error) or "no message"
+        console.print_error(
+            f"Your own code raised {type(error).__name__} in {own.filename}, line {own.lineno}: {reason} (details in "
+            f"{log.name})."
+        )
+        return 2
     console.print_error(
         f"Unexpected {type(error).__name__}, a defect of Remanence. Please report it with the details in {log.name}; "
         "read them first, as they may name your files and ids."
     )
-    return UNEXPECTED
+    return ExitCode.DEFECT
+
+
+def _frame_of_user(error: Exception) -> traceback.FrameSummary | None:
+    """Where the user's task raised an error; None if Remanence did. Frames of installed libraries are skipped."""
+    package = str(Path(__file__).parents[1])
+    libraries = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    frames = traceback.extract_tb(error.__traceback__)
+    called = [frame for frame in frames if frame.filename.startswith(package) and frame.filename != __file__]
+    for frame in reversed(frames if called else ()):  # this module itself never calls a task
+        if frame.filename.startswith(package):
+            return None
+        if not frame.filename.startswith(("<", *libraries)):
+            return frame
+    return None
 
 
 def _name(error: OSError) -> str:
     return "A file" if error.filename is None else str(error.filename)
 
 
-def execute(arguments: Sequence[str]) -> None:
-    """Parse the arguments and call the command."""
-    app(list(arguments))
+def execute(arguments: Sequence[str]) -> int:
+    """Parse the arguments and call the command; its exit code is 0 unless it returns another one."""
+    result = app(list(arguments))
+    return result if isinstance(result, ExitCode) else ExitCode.DONE
 
 
 @contextlib.contextmanager

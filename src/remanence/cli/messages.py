@@ -14,6 +14,7 @@ _CONTINUED: dict[str, tuple[str, ...]] = {
     "calibrate": (),
     "demo": (),
     "forget": (),
+    "purge": ("yes",),
     "study run": (),
 }
 """Commands that continue when they are run again; some keep finished work only with one of these parameters."""
@@ -29,11 +30,11 @@ def continuation(app: App, arguments: Sequence[str]) -> str:
     """How to continue the command after an interruption; empty if it starts again from the beginning."""
     names, _, _ = app.parse_commands(arguments)
     _, bound, _, _ = app.parse_known_args(arguments)
-    command = shlex.join(["remanence", *arguments])
-    if "resume" in _options(app, arguments):
+    command, name = shlex.join(["remanence", *arguments]), " ".join(names)
+    if "resume" in _options(app, arguments) and name not in _CONTINUED:
         command += "" if bound.arguments.get("resume") else " --resume"
         return f"To continue from the last checkpoint, run: {command}"
-    keepers = _CONTINUED.get(" ".join(names))
+    keepers = _CONTINUED.get(name)
     if keepers is None or (keepers and all(bound.arguments.get(name) is None for name in keepers)):
         return ""
     return f"Finished work is kept. To continue, run the same command again: {command}"

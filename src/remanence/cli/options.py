@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -28,6 +28,13 @@ DataDir = Annotated[
     Parameter(help="Folder of the named data sets; by default $REMANENCE_DATA, else ~/.cache/remanence."),
 ]
 Workers = Annotated[int | None, Parameter(help="Number of processes; one per core by default.")]
+ExecutorName = Annotated[
+    Literal["process", "ray"], Parameter(help="Compute in processes of this machine, or on Ray.")
+]
+Address = Annotated[
+    str | None,
+    Parameter(help="Address of a running Ray cluster; by default Ray is started on this machine."),
+]
 LearningRate = Annotated[float | None, Parameter(name=["--learning-rate", "--lr"])]
 
 Data = Annotated[
@@ -37,11 +44,12 @@ Data = Annotated[
         "images, or of a .csv or .parquet table."
     ),
 ]
-Model = Annotated[
-    str,
-    Parameter(
-        help="Name of a model (logistic, mlp, small_conv, resnet18, vit_small), or your own as package.module:function."
-    ),
+_MODEL = (
+    "Name of a model (logistic, mlp, small_conv, resnet18, vit_small), or your own as package.module:function"
+)
+Model = Annotated[str, Parameter(help=f"{_MODEL}.")]
+DefaultModel = Annotated[
+    str | None, Parameter(help=f"{_MODEL}; by default mlp for a table, resnet18 for images.")
 ]
 ModelOptions = Annotated[
     list[str] | None,
@@ -66,6 +74,13 @@ Tuned = Annotated[
         help="The choice.json of `remanence tune`, with a method and its options; options given here take precedence."
     ),
 ]
+TaskPath = Annotated[
+    str | None,
+    Parameter(help="Your own task, as package.module:name; this executes the module."),
+]
+Device = Annotated[
+    str, Parameter(help="Where to compute: `auto`, or any device that torch knows (cpu, cuda:1, mps).")
+]
 Sample = Annotated[
     int | None, Parameter(help="Measure on at most this many retain and test examples; on all by default.")
 ]
@@ -74,9 +89,36 @@ CheckpointEvery = Annotated[
     int, Parameter(help="Steps between checkpoints of the run's state; 0 for one checkpoint per epoch.")
 ]
 Ids = Annotated[
-    Path,
+    Path | None,
     Parameter(
         help="The examples to remove: a .csv, .parquet or .json file, a forget set, or text with one id per line."
+    ),
+]
+IdLists = Annotated[
+    list[Path] | None,
+    Parameter(
+        negative="",
+        help="The examples to remove: a .csv, .parquet or .json file, a forget set, or text with one id per line. "
+        "Several lists are several requests, which are unlearned together.",
+    ),
+]
+User = Annotated[
+    str | None,
+    Parameter(
+        help="Instead of --ids: the person whose examples to remove; the run's data must be a table with a column of "
+        "persons."
+    ),
+]
+IfUnknown = Annotated[
+    Literal["refuse", "skip"],
+    Parameter(
+        help="What to do with ids in the list that the run was never trained on: refuse the list, or skip these ids."
+    ),
+]
+IfRemoved = Annotated[
+    Literal["refuse", "skip"],
+    Parameter(
+        help="What to do with ids in the list that were removed before: refuse the list, or skip these ids."
     ),
 ]
 IdColumn = Annotated[str, Parameter(help="Column of the ids in a .csv or .parquet file.")]

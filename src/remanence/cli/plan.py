@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cyclopts import App
 
 from remanence.cli import console
-from remanence.cli.options import IdColumn, Ids, Json
+from remanence.cli.options import Force, IdColumn, Ids, IfRemoved, IfUnknown, Json, User
 
 if TYPE_CHECKING:
     from remanence.requests import Plan
@@ -19,7 +19,17 @@ _SHOWN = 5
 
 @app.default
 def plan(
-    run: Path, /, *, ids: Ids, column: IdColumn = "id", page: Path | None = None, json: Json = False
+    run: Path,
+    /,
+    *,
+    ids: Ids = None,
+    user: User = None,
+    column: IdColumn = "id",
+    unknown: IfUnknown = "refuse",
+    already_removed: IfRemoved = "refuse",
+    page: Path | None = None,
+    force: Force = False,
+    json: Json = False,
 ) -> None:
     """Estimate the steps, time and cost of a deletion request; changes nothing.
 
@@ -30,18 +40,27 @@ def plan(
 
     `remanence plan run --ids request.csv --page plan.html`
 
+    `remanence plan run --user ann`
+
     Parameters
     ----------
     run:
         A calibrated run.
     page:
-        Write an HTML page to this file, with pictures of the hardest examples.
+        Write an HTML page to this file (.html), with pictures of the hardest examples.
     """
-    from remanence.requests import make_plan, read_request, write_plan_page
+    from remanence.requests import find_request, make_plan, write_plan_page
+    from remanence.requests.plan_page import check_page
     from remanence.training import open_run
 
+    if page is not None:
+        check_page(page, force=force)  # before the work
     opened = open_run(run)
-    estimate = make_plan(opened, read_request(ids, opened, column=column))
+    request = find_request(
+        opened, ids=ids, user=user, column=column, unknown=unknown, already_removed=already_removed
+    )
+    console.note_skipped(request.skipped)
+    estimate = make_plan(opened, request)
     if page is not None:
         write_plan_page(page, opened, estimate)
     if json:
@@ -64,6 +83,7 @@ def _print_plan(plan: Plan) -> None:
     hardest = ", ".join(f"{member.id} ({member.percentile:.0f} %)" for member in plan.members[:_SHOWN])
     lines = (
         plan.recommendation(),
+        *([reason] if (reason := plan.reason()) else []),
         "",
         f"examples     {document['size']}; harder than {_percentiles(plan)}",
         f"hardest      {hardest}",

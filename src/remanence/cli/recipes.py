@@ -26,12 +26,18 @@ class RecipeOptions:
     """Initial learning rate."""
     batch_size: int | None = None
     """Number of examples per step."""
+    optimizer: str | None = None
+    """sgd, adam, adamw, or another class of torch.optim."""
     momentum: float | None = None
-    """SGD momentum."""
+    """Momentum, for optimizers that have one."""
     weight_decay: float | None = None
-    """SGD weight decay."""
-    schedule: Literal["constant", "cosine", "milestones"] | None = None
+    """Weight decay of the optimizer."""
+    clip: float | None = None
+    """Largest norm of the mini-batch gradient; larger ones are scaled down."""
+    schedule: Literal["constant", "linear", "cosine", "milestones"] | None = None
     """Learning rate schedule."""
+    warmup: float | None = None
+    """Share of the steps in which the learning rate rises from zero."""
     milestones: Annotated[tuple[int, ...] | None, Several] = None
     """Epochs at which the learning rate drops by a factor of ten, with `--schedule milestones`."""
     noise: float | None = None

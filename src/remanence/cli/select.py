@@ -47,9 +47,9 @@ def select(
 
     `remanence select scores.csv --how hardest --size 1000 --score privacy_loss --out hardest.json`
 
-    `remanence select run --how class --data cifar10 --class cat --out cats.json`
+    `remanence select run --how class --class cat --out cats.json`
 
-    `remanence select run --how user --users people.csv --user ann --out ann.json`
+    `remanence select run --how user --user ann --out ann.json`
 
     Parameters
     ----------
@@ -70,13 +70,14 @@ def select(
     seed:
         Random seed of the selection.
     data:
-        With `class`: the data set that the run was trained on, a name or a path.
+        With `class`: the data set that the run was trained on, a name or a path; by default the run's own.
     class_name:
         With `class`: the name of the class.
     ids:
         With `ids`: a .csv, .parquet or .json file, or text with one id per line.
     users:
-        With `user`: a .csv or .parquet table with the person of each example.
+        With `user`: a .csv or .parquet table with the person of each example; by default the table that the run was
+        trained on.
     user:
         With `user`: the person.
     id_column:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from remanence.cli import console
-from remanence.cli.options import DataDir, Flag, Json, Workers
+from remanence.cli.exit_codes import ExitCode
+from remanence.cli.options import Address, DataDir, Device, ExecutorName, Flag, Json, Workers
 
 if TYPE_CHECKING:
     from remanence.stages import Store
@@ -36,12 +37,13 @@ class StudyOptions:
     store: Path | None = None
     """Folder of the artifacts; by default $REMANENCE_STORE, else a cache folder."""
     data_dir: DataDir = None
+    device: Device = "auto"
 
     def plan(self, names: list[str]) -> list[Planned]:
         """The studies of these names, checked, with their stages."""
         from remanence.study.running import plan_studies
 
-        return plan_studies(names, self.preset, self.overrides, data_dir=self.data_dir)
+        return plan_studies(names, self.preset, self.overrides, data_dir=self.data_dir, device=self.device)
 
     def open_store(self) -> Store:
         """The store, which need not exist yet."""
@@ -80,8 +82,8 @@ def run(
     /,
     *,
     options: StudyOptions = _DEFAULT,
-    executor: Literal["process", "ray"] = "process",
-    address: str | None = None,
+    executor: ExecutorName = "process",
+    address: Address = None,
     workers: Workers = None,
     out: Path | None = None,
     dry_run: Flag = False,
@@ -99,10 +101,6 @@ def run(
 
     Parameters
     ----------
-    executor:
-        Compute the stages in processes of this machine, or on Ray.
-    address:
-        Address of a running Ray cluster; by default Ray is started on this machine.
     out:
         Also write the pages, figures and tables of finished studies to this folder.
     dry_run:
@@ -138,7 +136,7 @@ def run(
             f"{failure.stage.key} ({failure.stage.title}): {failure.message} Log: {failure.log}"
         )
     if study_run.tally.failures:
-        sys.exit(1)
+        sys.exit(ExitCode.FAILED)
 
 
 @app.command
@@ -182,6 +180,7 @@ def show(
     `remanence study show proxies --preset smoke`
     """
     from remanence.cli.study_view import print_tables
+    from remanence.report.markdown import claim_cells
     from remanence.study.export import finished
     from remanence.study.running import result_document
 
@@ -193,8 +192,15 @@ def show(
         return
     console.out.print(f"{document['title']}  [{options.preset}]", markup=False, soft_wrap=True)
     for verdict in document["verdicts"]:
-        text = f"\nclaim    {verdict['claim']}\nresult   {verdict['saw']}\nverdict  {verdict['agreement']}"
-        console.out.print(text, markup=False, soft_wrap=True)
+        effect, p = claim_cells(verdict)
+        lines = [
+            f"\nclaim    {verdict['claim']}",
+            f"result   {verdict['saw']}",
+            f"effect   {effect}",
+            f"p        {p}",
+            f"verdict  {verdict['agreement']}. {verdict['why_undecided']}".rstrip(". "),
+        ]
+        console.out.print("\n".join(lines), markup=False, soft_wrap=True)
     print_tables(document["tables"])
     console.out.print(document["artifact"], markup=False, soft_wrap=True)
 
@@ -267,7 +273,7 @@ def diff(studies: Studies, /, *, other: Path, options: StudyOptions = _DEFAULT, 
         same = "artifacts bit-identical" if comparison.identical else "identical"
         console.out.print(f"{comparison.same} {same}")
     if not comparison.identical:
-        sys.exit(1)
+        sys.exit(ExitCode.FAILED)
 
 
 @app.command

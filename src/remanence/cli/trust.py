@@ -17,9 +17,10 @@ app = App(name="trust")
 def trust(run: Path, /, *, yes: Flag = False, json: Json = False) -> None:
     """Allow the code that a run folder names to be executed.
 
-    A run may name its model by an import path, package.module:function. If the folder comes from somebody else, that
-    is code which would be executed; Remanence refuses to until you have seen it here and confirmed. This is recorded in
-    your configuration folder, with the digest of the run: if the folder is changed or moved, it is no longer trusted.
+    A run may name its model or its task by an import path, package.module:function. If the folder comes from somebody
+    else, that is code which would be executed; Remanence refuses to until you have seen it here and confirmed. This is
+    recorded in your configuration folder, with the digest of the run: if the folder is changed or moved, it is no
+    longer trusted.
     Runs that you train yourself are trusted already.
 
     For example:
@@ -31,26 +32,26 @@ def trust(run: Path, /, *, yes: Flag = False, json: Json = False) -> None:
     Parameters
     ----------
     run:
-        A run whose model is named by an import path.
+        A run whose model or task is named by an import path.
     yes:
         Trust the run without asking.
     """
     from remanence.errors import InputError
-    from remanence.models import is_import_path
     from remanence.training import open_run
     from remanence.training.trust import is_trusted, module_file
     from remanence.training.trust import trust as trust_folder
 
     opened = open_run(run)
     opened.folder.verify()
-    model, options = opened.settings.model, dict(opened.settings.model_options)
-    needed, file = is_import_path(model), module_file(model) if is_import_path(model) else None
-    if not needed:
-        sentence = f"{run} needs no trust: its model is {model}, which is part of Remanence."
+    code, options = opened.settings.code, dict(opened.settings.model_options)
+    file = module_file(code) if code else None
+    if not code:
+        sentence = f"{run} needs no trust: its model is {opened.settings.model}, which is part of Remanence."
     elif is_trusted(opened.folder):
         sentence = f"{run} is trusted already."
     else:
-        console.note(f"The model of {run} is {model!r}, called with {options}.")
+        called = "" if opened.settings.task else f", called with {options}"
+        console.note(f"The {'task' if opened.settings.task else 'model'} of {run} is {code!r}{called}.")
         console.note(f"The file of the module is {file or 'not found on this machine'}.")
         if not yes and not _confirmed():
             raise InputError(f"{run} was not trusted; add --yes to trust it.")
@@ -58,7 +59,13 @@ def trust(run: Path, /, *, yes: Flag = False, json: Json = False) -> None:
         sentence = f"{run} is trusted as it is now."
     if json:
         console.print_json(
-            {"run": str(run), "model": model, "file": file, "digest": opened.folder.digest(), "trusted": True}
+            {
+                "run": str(run),
+                "model": code or opened.settings.model,
+                "file": file,
+                "digest": opened.folder.digest(),
+                "trusted": True,
+            }
         )
     else:
         console.out.print(sentence, soft_wrap=True, markup=False)

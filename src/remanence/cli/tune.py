@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from remanence.cli import console
-from remanence.cli.options import Json, MethodOptions, Names, Resume, Sample
+from remanence.cli.options import Address, Device, ExecutorName, Json, MethodOptions, Names, Resume, Sample
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from remanence.experiments import Tuning
+    from remanence.training import Run
+    from remanence.types import ForgetSet
 
 app = App(name="tune")
 
@@ -32,15 +34,19 @@ def tune(
     seeds: int = 1,
     oracles: int = 2,
     forget: Path | None = None,
+    like: Path | None = None,
     size: int = 100,
     metrics: Names = None,
     sample: Sample = None,
     seed: int = 0,
     workers: int = 1,
+    executor: ExecutorName = "process",
+    address: Address = None,
     resume: Resume = False,
+    device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Tune the hyperparameters of an unlearning method on a random forget set.
+    """Tune the hyperparameters of an unlearning method on a forget set.
 
     Searches the learning rate, and the coefficient of l1_sparse, by Bayesian optimization. The objective is a balance:
     as close as possible to oracles (models retrained without the forget set) in forgetting and in utility. Among the
@@ -53,6 +59,8 @@ def tune(
     For example:
 
     `remanence tune run --method finetune --epochs 10 --workers 2 --out tuning`
+
+    `remanence tune run --method reset --like hardest.json --out tuning`
 
     `remanence tune run --method l1_sparse --range lr=1e-3:0.2 --range coefficient=1e-5:1e-3 --out tuning`
 
@@ -76,6 +84,9 @@ def tune(
         Number of models to retrain without the forget set.
     forget:
         Tune on this forget set instead of a random one.
+    like:
+        Tune on other examples that are as difficult as this forget set, by privacy loss: settings that suit random
+        examples are too gentle for hard ones.
     size:
         Size of the random forget set.
     metrics:
@@ -85,14 +96,16 @@ def tune(
     workers:
         Number of trials at a time, each in a process with one thread.
     """
+    from remanence.errors import InputError
     from remanence.experiments import TuneSettings
     from remanence.experiments import tune as tune_run
-    from remanence.forgetting import read_forget_set_for
     from remanence.models import parse_options
     from remanence.report import save_figure, tuning_figure
     from remanence.training import open_run
     from remanence.unlearning import full_names
 
+    if forget is not None and like is not None:
+        raise InputError("Expected one of `forget` and `like`; got both.")
     fixed = parse_options(options or ()) | ({} if epochs is None else {"epochs": epochs})
     settings = TuneSettings(
         method=method,
@@ -102,12 +115,13 @@ def tune(
         seeds=seeds,
         oracles=oracles,
         size=size,
-        metrics=tuple(metrics) if metrics else ("mia", "test"),
+        metrics=tuple(metrics) if metrics else ("mia_confidence", "test"),
         sample=sample,
         seed=seed,
         workers=workers,
     )
-    opened = open_run(run)
+    opened = open_run(run, device=device)
+    chosen = _forget_set(opened, forget, like)
     with console.progress_bar() as bar:
         tasks: dict[str, Any] = {}
 
@@ -120,8 +134,10 @@ def tune(
             opened,
             settings,
             out,
-            forget_set=None if forget is None else read_forget_set_for(forget, opened),
+            forget_set=chosen,
             resume=resume,
+            executor=executor,
+            address=address,
             progress=report,
         )
     save_figure(tuning_figure(tuning), out / "trials.svg")
@@ -130,6 +146,17 @@ def tune(
         console.print_json(tuning.document() | {"files": files})
     else:
         _print(tuning)
+
+
+def _forget_set(run: Run, forget: Path | None, like: Path | None) -> ForgetSet | None:
+    """The set to tune on; None for a random one."""
+    from remanence.forgetting import alike, read_forget_set_for
+    from remanence.scores import score_table
+
+    if like is not None:
+        losses = score_table(run.trace(), ["privacy_loss"]).column("privacy_loss")
+        return alike(losses, read_forget_set_for(like, run))
+    return None if forget is None else read_forget_set_for(forget, run)
 
 
 def _range(text: str) -> tuple[str, tuple[float, float]]:

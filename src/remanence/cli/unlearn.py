@@ -10,6 +10,7 @@ from cyclopts import App
 from remanence.cli import console
 from remanence.cli.options import (
     CheckpointEvery,
+    Device,
     Json,
     LearningRate,
     MethodOptions,
@@ -44,6 +45,7 @@ def unlearn(
     seed: int = 0,
     checkpoint_every: CheckpointEvery = 0,
     resume: Resume = False,
+    device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Unlearn a forget set from a run, and measure on the way.
@@ -52,9 +54,9 @@ def unlearn(
     steps. If the run is interrupted, `--resume` continues from the last checkpoint and ends with the same bits. Under
     torchrun the processes share the work. `--method retrain` trains an oracle, as `remanence train --without` does.
 
-    Methods: retrain, finetune, noisy_finetune, l1_sparse, gradient_ascent, neggrad_plus, random_label, scrub, salun.
-    By default the hyperparameters of a method are those of its paper, or those that the run was trained with (batch
-    size, momentum, weight decay).
+    Methods: retrain, finetune, noisy_finetune, l1_sparse, gradient_ascent, neggrad_plus, random_label, scrub, salun,
+    reset, shrink_perturb, out_of_fold, msg, del. By default the hyperparameters of a method are those of its paper, or
+    those that the run was trained with (batch size, momentum, weight decay).
 
     For example:
 
@@ -69,7 +71,7 @@ def unlearn(
     run:
         A run made by `remanence train`, or by this command.
     forget:
-        The forget set, made by `remanence select`.
+        A forget set made by `remanence select`, or any other list of ids.
     out:
         Folder of the new run; new or empty, or an unfinished run with --resume.
     method:
@@ -108,7 +110,7 @@ def unlearn(
         sample=sample,
         checkpoint_every=checkpoint_every,
     )
-    opened = open_run(run)
+    opened = open_run(run, device=device)
     with join_process_group() as ranks, console.progress("Unlearning", show=ranks.first) as progress:
         forget_set = read_forget_set_for(forget, opened)
         unlearned = unlearn_run(

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from remanence.data.examples import Examples
-from remanence.data.loading import DATASETS, SOURCES, load_dataset
+from remanence.data.feature_table import fit_table
+from remanence.data.loading import DATASETS, SOURCES, is_table, load_dataset
 from remanence.data.public_dataset import data_folder
+from remanence.data.table_encoding import feature_names
+from remanence.data.table_settings import TableEncoding, TableSettings
 
 
 @dataclass(frozen=True)
@@ -36,28 +39,45 @@ def list_datasets(data_dir: str | Path | None = None) -> list[DatasetEntry]:
     return [_entry(name, root) for name in DATASETS]
 
 
-def describe_dataset(source: str | Path, data_dir: str | Path | None = None) -> dict[str, Any]:
-    """Classes of a data set, and a summary of its training and test examples."""
-    train, test = load_dataset(source, data_dir)
+def describe_dataset(
+    source: str | Path, data_dir: str | Path | None = None, *, table: TableSettings | None = None
+) -> dict[str, Any]:
+    """What a data set predicts, its classes, and a summary of its training and test examples."""
+    if is_table(source):
+        table = fit_table(Path(source).expanduser(), table)
+    train, test = load_dataset(source, data_dir, table=table)
+    encoding = None if table is None else table.encoding
     return {
         "data": str(source),
+        "target": train.target,
         "classes": list(train.class_names),
-        "train": _summary(train),
-        "test": _summary(test),
+        "features": [] if encoding is None else feature_names(encoding.columns),
+        "train": _summary(train, encoding),
+        "test": _summary(test, encoding),
     }
 
 
-def _summary(examples: Examples) -> dict[str, Any]:
-    counts = examples.labels.bincount(minlength=len(examples.class_names)).tolist()
+def _summary(examples: Examples, encoding: TableEncoding | None) -> dict[str, Any]:
     return {
         "examples": len(examples),
         "shape": list(examples.input_shape),
         "range": [float(examples.inputs.min()), float(examples.inputs.max())],
-        "class_counts": dict(zip(examples.class_names, counts, strict=True)),
+        **_label_summary(examples, encoding),
         "first_id": examples.ids[0].item(),
         "last_id": examples.ids[-1].item(),
         "digest": examples.digest(),
     }
+
+
+def _label_summary(examples: Examples, encoding: TableEncoding | None) -> dict[str, Any]:
+    """How often each class occurs, or the range of a number in its own unit."""
+    if examples.target == "number":
+        scale, mean = (1.0, 0.0) if encoding is None else (encoding.label_scale, encoding.label_mean)
+        numbers = examples.labels.double() * scale + mean
+        return {"label_range": [float(numbers.min()), float(numbers.max())]}
+    labels = examples.labels.nonzero()[:, 1] if examples.target == "labels" else examples.labels
+    counts = labels.bincount(minlength=len(examples.class_names)).tolist()
+    return {"class_counts": dict(zip(examples.class_names, counts, strict=True))}
 
 
 def _entry(name: str, root: Path) -> DatasetEntry:

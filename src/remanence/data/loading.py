@@ -14,6 +14,7 @@ from remanence.data.image_folder import read_image_folder
 from remanence.data.npz import read_npz
 from remanence.data.public_dataset import PublicDataset, data_folder
 from remanence.data.svhn import SVHN, svhn
+from remanence.data.table_settings import TableSettings
 from remanence.errors import DataError, UnknownNameError
 
 Reader = Callable[[Path], tuple[Examples, Examples]]
@@ -27,19 +28,23 @@ DATASETS: dict[str, Reader] = {
 SOURCES: dict[str, PublicDataset] = {dataset.name: dataset for dataset in (FASHION_MNIST, CIFAR10, SVHN)}
 """The data sets that must be downloaded; `digits` is part of scikit-learn."""
 
+_TABLES = (".csv", ".parquet")
 _READERS: dict[str, Reader] = {".npz": read_npz, ".csv": read_feature_table, ".parquet": read_feature_table}
 
 
-def load_dataset(source: str | Path, data_dir: str | Path | None = None) -> tuple[Examples, Examples]:
+def load_dataset(
+    source: str | Path, data_dir: str | Path | None = None, *, table: TableSettings | None = None
+) -> tuple[Examples, Examples]:
     """Load training and test examples with stable ids into memory.
 
-    Images are float32 [n, channels, height, width] in [0, 1]. Features are float32 [n, features] and not scaled;
-    `remanence.data.standardize` does that.
+    Images are float32 [n, channels, height, width] in [0, 1]. The features of a table are float32 [n, features],
+    standardized unless `table` says otherwise; those of an `.npz` file are not scaled (`remanence.data.standardize`).
 
     Args:
         source: `digits`, `fashion-mnist`, `cifar10` or `svhn`, or the path of an `.npz` file, of a folder of
             images, or of a table of features (`.csv`, `.parquet`).
         data_dir: folder of the named data sets; by default $REMANENCE_DATA, or else ~/.cache/remanence.
+        table: how to read a table: its label, persons, missing values and categories.
 
     Raises:
         DataError: data that are missing or malformed.
@@ -53,6 +58,8 @@ def load_dataset(source: str | Path, data_dir: str | Path | None = None) -> tupl
         >>> len(train), tuple(train.inputs.shape[1:])
         (1297, (1, 8, 8))
     """
+    if table is not None and not is_table(source):
+        raise DataError(f"Settings of a table must belong to a .csv or .parquet file; {source} is none.")
     if str(source) in DATASETS:
         return DATASETS[str(source)](data_folder(data_dir))
     path = Path(source).expanduser()
@@ -65,4 +72,11 @@ def load_dataset(source: str | Path, data_dir: str | Path | None = None) -> tupl
         raise DataError(f"{path} does not exist.")
     if reader is None:
         raise UnknownNameError("data set", str(source), DATASETS)
-    return reader(path)
+    return read_feature_table(path, table) if is_table(path) else reader(path)
+
+
+def is_table(source: str | Path) -> bool:
+    """Whether this is the path of a table of features."""
+    return (
+        str(source) not in DATASETS and Path(source).suffix.lower() in _TABLES and not Path(source).is_dir()
+    )

@@ -33,10 +33,7 @@ def standardize(train: Examples, *others: Examples) -> tuple[Examples, ...]:
     axes = [axis for axis in range(train.inputs.ndim) if axis != 1]
     deviation, mean = torch.std_mean(train.inputs, dim=axes, correction=0, keepdim=True)
     deviation = torch.where(deviation > 0, deviation, torch.ones_like(deviation))
-    return tuple(
-        Examples(part.ids, (part.inputs - mean).div_(deviation), part.labels, part.class_names)
-        for part in (train, *others)
-    )
+    return tuple(part.with_inputs((part.inputs - mean).div_(deviation)) for part in (train, *others))
 
 
 def hashed_test_mask(ids: Ids) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ from remanence.display.plots import Numbers, draw_distances, draw_forecast, draw
 
 Compared = tuple[str, float, float | None, float | None, float | None, str]
 _ENDS = 5
-_VERDICTS = {"within": "within", "below": "too low", "above": "too high", "unknown": "no oracles"}
+_VERDICTS = {"within": "within", "below": "too low", "above": "too high", "unknown": "no reference value"}
 
 
 def trace_card(
@@ -68,9 +68,14 @@ def scores_card(
 
 
 def audit_card(
-    run: str, forgotten: str, oracles: int, rows: Sequence[Compared], distances: Mapping[str, float]
+    run: str,
+    forgotten: str,
+    oracles: int,
+    rows: Sequence[Compared],
+    distances: Mapping[str, float],
+    not_measured: Sequence[str] = (),
 ) -> str:
-    """Every metric with the oracles' values and the verdict."""
+    """Every metric with the oracles' values and the verdict, and what was not measured."""
     lines = []
     for name, value, mean, spread, distance, verdict in rows:
         oracle = "–" if mean is None or spread is None else f"{mean:.3f} ± {spread:.3f}"
@@ -83,6 +88,7 @@ def audit_card(
     if distances:
         uri = drawn(lambda axes: draw_distances(axes, list(distances), list(distances.values())))
         parts.append(picture(uri, "Distance of each metric from the oracles, in tolerances"))
+    parts.append(sentences([f"Not measured: {reason}" for reason in not_measured]))
     return card("Audit", *parts)
 
 

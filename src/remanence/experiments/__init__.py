@@ -7,13 +7,16 @@ from remanence.experiments.durations import (
     Duration,
     DurationSummary,
     duration_interval,
+    half_gap_time,
     kaplan_meier,
+    settled_time,
     summarize,
     time_to_unlearn,
 )
 from remanence.experiments.measuring import curve, measure, read_curve, read_measurements
 from remanence.experiments.oracles import cached_oracle, oracle_seed, oracle_settings, train_without
-from remanence.experiments.schedule import affordable_steps, every_steps, sampled
+from remanence.experiments.relearning import Relearning, announced, relearning_cost
+from remanence.experiments.schedule import affordable_steps, every_steps, half_of, sampled, thinning_steps
 from remanence.experiments.shadow_training import train_shadows
 from remanence.experiments.tuning import TuneSettings, Tuning, read_tuning, tune
 from remanence.experiments.unlearn import DEFAULT_METRICS, UnlearnSettings, unlearn_run
@@ -27,6 +30,7 @@ __all__ = [
     "Duration",
     "DurationSummary",
     "Evaluations",
+    "Relearning",
     "Trajectory",
     "Tried",
     "TuneSettings",
@@ -34,10 +38,13 @@ __all__ = [
     "Tuning",
     "UnlearnSettings",
     "affordable_steps",
+    "announced",
     "cached_oracle",
     "curve",
     "duration_interval",
     "every_steps",
+    "half_gap_time",
+    "half_of",
     "kaplan_meier",
     "measure",
     "oracle_seed",
@@ -46,8 +53,11 @@ __all__ = [
     "read_curve",
     "read_measurements",
     "read_tuning",
+    "relearning_cost",
     "sampled",
+    "settled_time",
     "summarize",
+    "thinning_steps",
     "time_to_unlearn",
     "train_shadows",
     "train_without",

@@ -100,6 +100,28 @@ def time_to_unlearn(
     return Duration(float(times[-1]), reached=False)
 
 
+def settled_time(
+    times: Sequence[float], values: Sequence[float], oracle: float, *, tolerance: float = TOLERANCE
+) -> Duration:
+    """The time from which `values` is within `tolerance` of the oracle at every evaluation until the end."""
+    far = np.abs(np.asarray(values, dtype=np.float64) - oracle) > tolerance + 1e-9
+    last = int(np.flatnonzero(far)[-1]) if far.any() else -1
+    if last == len(values) - 1:
+        return Duration(float(times[-1]), reached=False)
+    return Duration(float(times[last + 1]), reached=True)
+
+
+def half_gap_time(times: Sequence[float], values: Sequence[float], oracle: float) -> Duration:
+    """The first time at which half of the gap between the first value and the oracle is closed.
+
+    Separates a run that is slow from one that has farther to go.
+    """
+    start = float(values[0])
+    closed = (np.asarray(values, dtype=np.float64) - start) * np.sign(oracle - start)
+    reached = np.flatnonzero(closed >= 0.5 * abs(oracle - start) - 1e-9)
+    return Duration(float(times[reached[0]]), True) if len(reached) else Duration(float(times[-1]), False)
+
+
 def summarize(durations: Sequence[Duration]) -> DurationSummary:
     """Mean, spread and Kaplan–Meier median over seeds, with the number of seeds that reached the target."""
     values = np.array([duration.value for duration in durations], dtype=np.float64)

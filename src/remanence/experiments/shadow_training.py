@@ -25,6 +25,8 @@ def train_shadows(
     budget: float | None = None,
     cache: Path = CACHE,
     workers: int | None = None,
+    executor: str = "process",
+    address: str | None = None,
     seed: int = 0,
     note: Callable[[str], None] = lambda sentence: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -38,6 +40,8 @@ def train_shadows(
         budget: as many as can be trained in this many minutes.
         cache: folder of the finished shadow models.
         workers: number of processes; one per core by default.
+        executor: `process` for processes of this machine, or `ray`.
+        address: address of a running Ray cluster; by default Ray is started on this machine.
         seed: random seed of the shadow models.
         note: called with the cost before the training.
         progress: called with the shadow models that exist and their total number.
@@ -56,5 +60,12 @@ def train_shadows(
     note(f"{plan.sentence(processes)} on {processes} processes; {finished} of them are already in {cache}.")
     done = iter(range(finished + 1, plan.shadows + 1))
     progress(finished, plan.shadows)
-    run_stages(stages, store, workers=processes, on_done=lambda stage: progress(next(done), plan.shadows))
+    run_stages(
+        stages,
+        store,
+        workers=runs[0].workers(processes),
+        executor=executor,
+        address=address,
+        on_done=lambda stage: progress(next(done), plan.shadows),
+    )
     return read_shadows(store, stages)

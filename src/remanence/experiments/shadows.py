@@ -1,11 +1,11 @@
-"""Shadow models for U-LiRA: trained with half of the forget set, then unlearned by the method under test."""
+"""Shadow models: trained with half of the forget set, then unlearned by the method under test."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from torch import nn
 
 from remanence.audit import ShadowTable, evaluate
-from remanence.data import Split
+from remanence.data import Examples, Split
 from remanence.errors import InputError
-from remanence.stages import Read, Stage, Store
+from remanence.stages import NOT_IN_KEY, Read, Stage, Store
 from remanence.storage import Draft
 from remanence.tasks import Recipe, Task, derive_seed
-from remanence.training import Run, RunSettings, Training, train_and_record, train_steps
+from remanence.training import Run, RunSettings, fit_model, train_steps
 from remanence.types import ForgetSet, as_ids
 from remanence.unlearning import METHODS
 
-FEWEST = 6
-"""With fewer, the shadows of one kind that remain to judge another are no distribution."""
+FEWEST = 4
+"""Two pairs, for BaVarIA and the SWAP test; U-LiRA gives numbers from six on."""
 _TIMED_STEPS = 3
 Unlearn = Callable[[nn.Module, Split, int], None]
 """(model, split, seed): unlearns in place."""
@@ -41,6 +41,7 @@ class Shadow(Stage):
         data: digest of the data set.
         seed: random seed of all shadows.
         index: which of them.
+        given_task: the task of the run, if only this process has it.
     """
 
     kind = "shadow"
@@ -55,6 +56,7 @@ class Shadow(Stage):
     data: str
     seed: int
     index: int
+    given_task: Task | None = field(default=None, metadata=NOT_IN_KEY)
 
     def compute(self, draft: Draft, read: Read) -> None:
         """Make the shadow; write who was trained on, and the signal of every example of the forget set."""
@@ -69,7 +71,7 @@ class Shadow(Stage):
 
     def task(self) -> Task:
         """The task of the run, without the examples removed elsewhere."""
-        task = self.settings.source.open()
+        task = self.given_task or self.settings.source.open()
         poison = self.settings.draw_poison(task.train)
         train = task.train if poison is None else poison.applied(task.train)
         return replace(task, train=train.without(as_ids(self.removed)) if self.removed else train)
@@ -108,8 +110,7 @@ def make_shadow(
     half = ForgetSet("half of the forget set", split.forget.ids[inside])
     shadow_split = Split(split.train.without(split.forget.ids[~inside]), split.test, half)
     own_seed = derive_seed(seed, "shadow", index)
-    model = task.new_model(own_seed)
-    train_and_record(Training(model, shadow_split.train, task.recipe, seed=own_seed))
+    model, _ = fit_model(task, shadow_split.train, seed=own_seed)
     if unlearn is not None:
         unlearn(model, shadow_split, own_seed)
     return inside, evaluate(model, split).forget.margin.numpy()
@@ -117,7 +118,7 @@ def make_shadow(
 
 def shadow_stages(run: Run, forget_set: ForgetSet, shadows: int, *, seed: int) -> list[Shadow]:
     """One stage per shadow of a run."""
-    run.check_trusted()  # workers build its model by name
+    run.workers(1)  # refuses a folder that is not trusted
     settings = replace(
         run.settings,
         seed=0,
@@ -140,6 +141,7 @@ def shadow_stages(run: Run, forget_set: ForgetSet, shadows: int, *, seed: int) -
             data=run.clean[0].digest(),
             seed=seed,
             index=index,
+            given_task=None if run.can_travel else run.whole_task,
         )
         for index in range(shadows)
     ]
@@ -206,18 +208,17 @@ def plan_shadows(
     if (shadows is None) == (budget is None):
         raise InputError("Give either the number of shadow models or a budget of seconds.")
     steps = task.recipe.total_steps(len(split.retain) + len(split.forget) // 2)
-    seconds = _seconds_per_step(task, split) * (steps + unlearning_steps)
+    seconds = seconds_per_step(task.new_model(0), split.retain, task.recipe) * (steps + unlearning_steps)
     count = shadows if shadows is not None else int((budget or 0) / seconds) // 2 * 2
     if count < FEWEST or count % 2:
         need = f"{FEWEST} of them take about {math.ceil(FEWEST * seconds)} seconds"
-        raise InputError(
-            f"U-LiRA needs an even number of shadow models, {FEWEST} or more; got {count} ({need})."
-        )
+        raise InputError(f"Expected an even number of shadow models, {FEWEST} or more; got {count} ({need}).")
     return ShadowPlan(count, steps, unlearning_steps, count * seconds)
 
 
-def _seconds_per_step(task: Task, split: Split) -> float:
-    steps = train_steps(task.new_model(0), split.retain, task.recipe, seed=0)
+def seconds_per_step(model: nn.Module, examples: Examples, recipe: Recipe) -> float:
+    """Seconds of a training step on this machine, from a few steps of the model, which are taken."""
+    steps = train_steps(model, examples, recipe, seed=0)
     next(steps)
     started = time.perf_counter()
     taken = sum(1 for _, _ in zip(range(_TIMED_STEPS), steps, strict=False))

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,14 @@ from remanence.experiments.choice import (
     write_choice,
 )
 from remanence.experiments.measuring import measure
-from remanence.experiments.oracles import cached_oracle, oracle_seed
+from remanence.experiments.oracles import OracleTraining, cached_oracle, oracle_seed
 from remanence.experiments.schedule import affordable_steps, sampled
 from remanence.experiments.search import Search
 from remanence.experiments.unlearn import split_to_unlearn
 from remanence.experiments.unlearning_loop import Evaluations, read_trajectory, unlearn_and_measure
 from remanence.forgetting import random_set
-from remanence.stages import Read, Stage, Store, run_stages
+from remanence.stages import Read, Stage, Store, Tally, run_stages
+from remanence.stages.executors import kept_open
 from remanence.storage import SEAL, Draft, open_folder, seal_in_place
 from remanence.storage.lock import exclusive
 from remanence.storage.parsing import parse_toml
@@ -56,7 +58,7 @@ class TuneSettings:
         seeds: repetitions of each.
         oracles: models trained without the forget set, whose mean is the target.
         size: size of the random forget set.
-        metrics: what to compare with the oracles; forgetting and utility weigh the same in `("mia", "test")`.
+        metrics: what to compare with the oracles; forgetting and utility weigh the same by default.
         sample: measure on at most this many retain and test examples; on all when None.
         seed: random seed of the search, the forget set and the unlearning.
         workers: configurations tried at a time; the search depends on it too.
@@ -69,7 +71,7 @@ class TuneSettings:
     seeds: int = 1
     oracles: int = 2
     size: int = 100
-    metrics: tuple[str, ...] = ("mia", "test")
+    metrics: tuple[str, ...] = ("mia_confidence", "test")
     sample: int | None = None
     seed: int = 0
     workers: int = 1
@@ -180,6 +182,8 @@ def tune(
     *,
     forget_set: ForgetSet | None = None,
     resume: bool = False,
+    executor: str = "process",
+    address: str | None = None,
     progress: Progress = lambda what, done, total: None,
 ) -> Tuning:
     """Try configurations on a random forget set, choose one, and leave the trials and the choice in `out`.
@@ -194,20 +198,26 @@ def tune(
         out: the folder to write.
         forget_set: the set to tune on; by default a random one.
         resume: continue an unfinished tuning.
+        executor: `process` for processes of this machine, or `ray`.
+        address: address of a running Ray cluster; by default Ray is started on this machine.
         progress: called as it goes.
     """
     if forget_set is None:
         forget_set = random_set(run.data()[0].ids, settings.size, settings.seed)
     split_to_unlearn(run, forget_set)
-    run.check_trusted()  # workers build its model by name
+    workers = run.workers(settings.workers)  # refuses a folder that is not trusted
     make_method(settings.method, settings.options, run.settings.recipe)
     config = asdict(settings) | {"run": run.folder.digest(), "forget": forget_set.ids.tolist()}
     del config["workers"]  # a tuning can be resumed with another number of them
     config["batch"] = _batch(out, settings, resume)
     claim(config, out, resume, kind="tuning")
     if not (out / SEAL).exists():
-        with exclusive(out / ".lock", f"Another process is tuning in {out}; wait for it."):
-            tuner = _Tuner(run, forget_set, settings, out, config["batch"], progress)
+        with (
+            exclusive(out / ".lock", f"Another process is tuning in {out}; wait for it."),
+            kept_open(executor, workers=workers, address=address),
+        ):
+            compute = partial(run_stages, workers=workers, executor=executor, address=address)
+            tuner = _Tuner(run, forget_set, settings, out, config["batch"], compute, progress)
             _seal(out, config, tuner, tuner.search())
     return read_tuning(out)
 
@@ -241,14 +251,15 @@ class _Tuner:
         settings: TuneSettings,
         out: Path,
         batch: int,
+        compute: Callable[..., Tally],
         progress: Progress,
     ) -> None:
         self.run, self.forget_set, self.settings = run, forget_set, settings
-        self._batch, self._progress = batch, progress
+        self._batch, self._compute, self._progress = batch, compute, progress
         self._watched = watched_split(run.split(forget_set), settings.sample, settings.seed)
-        self.goal = self.levels(*self._oracles(out / "oracles"))
         self._store = Store(out / "stages")
         self._store.sweep()
+        self.goal = self.levels(*self._oracles(out / "oracles"))
 
     def levels(self, *runs: Run) -> dict[str, float]:
         """The mean of each metric over some runs."""
@@ -273,9 +284,7 @@ class _Tuner:
             self._progress("Trying configurations", len(done), settings.trials)
             asked = search.ask(min(self._batch, settings.trials - len(done)))
             attempts = [self._attempts(options) for _, options in asked]
-            run_stages(
-                [stage for stages in attempts for stage in stages], self._store, workers=settings.workers
-            )
+            self._compute([stage for stages in attempts for stage in stages], self._store)
             for (number, options), stages in zip(asked, attempts, strict=True):
                 trajectories = [
                     (read_trajectory(self._store.get(stage), "attempt"), self.goal) for stage in stages
@@ -286,19 +295,20 @@ class _Tuner:
         return done
 
     def _oracles(self, cache: Path) -> list[Run]:
-        def report(index: int, done: int, total: int) -> None:
-            self._progress("Training oracles", index + done / total, self.settings.oracles)
-
-        return [
-            cached_oracle(
-                self.run,
-                self.forget_set,
-                cache,
-                seed=oracle_seed(self.settings.seed, index),
-                progress=partial(report, index),
-            )
-            for index in range(self.settings.oracles)
+        seeds = [oracle_seed(self.settings.seed, index) for index in range(self.settings.oracles)]
+        ids = tuple(self.forget_set.ids.tolist())
+        stages = [
+            OracleTraining(run=self.run.reference, ids=ids, seed=seed, cache=str(cache.resolve()))
+            for seed in seeds
         ]
+        done = count(1)
+        self._progress("Training oracles", 0, len(seeds))
+        self._compute(
+            stages,
+            self._store,
+            on_done=lambda stage: self._progress("Training oracles", next(done), len(seeds)),
+        )
+        return [cached_oracle(self.run, self.forget_set, cache, seed=seed) for seed in seeds]
 
     def _attempts(self, options: Mapping[str, float]) -> list[Attempt]:
         settings = self.settings

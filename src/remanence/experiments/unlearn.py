@@ -17,11 +17,11 @@ from remanence.audit import Context, metrics_named
 from remanence.data import Split
 from remanence.errors import DataError, InputError, NumericalError
 from remanence.experiments.oracles import oracle_settings
-from remanence.experiments.schedule import affordable_steps, every_steps, sampled
+from remanence.experiments.schedule import affordable_steps, every_steps, half_of, sampled
 from remanence.experiments.unlearning_loop import Evaluations, Until, unlearn_and_measure
 from remanence.storage import SEAL, Draft, open_folder, seal_in_place
 from remanence.storage.lock import exclusive
-from remanence.storage.unfinished import UNFINISHED, claim
+from remanence.storage.unfinished import UNFINISHED, claim, reclaim
 from remanence.tasks.poison import write_poison
 from remanence.training import SINGLE_PROCESS, Checkpoints, Ranks, Run, Training, open_run, write_weights
 from remanence.training.train_run import Progress, train_run
@@ -29,7 +29,13 @@ from remanence.training.trust import trust_like
 from remanence.types import ForgetSet, Measurement
 from remanence.unlearning import Method, make_method
 
-DEFAULT_METRICS = ("ua", "ra", "test", "mia")
+DEFAULT_METRICS = ("ua", "ra", "test", "mia_confidence")
+_LENGTH = (
+    "poison",
+    *(f"unlearning.{name}" for name in ("steps", "budget", "at", "recipe.epochs", "criterion.not_before")),
+)
+"""Settings that depend on the number of steps, or on whether the run is finished."""
+_PRIVATE = ("canaries", *(f"unlearning.{name}" for name in ("forget", "forgotten", "file_sha256")))
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class UnlearnSettings:
         every: steps between measurements; by default densely at first, then sparsely, at no more than training costs.
         at: the steps to measure after, instead.
         sample: measure on at most this many retain and test examples; on all when None.
+        half: measure on this half of the retain and test examples only (0 or 1, see `half_of`); on all when None.
         checkpoint_every: steps between checkpoints of the state; one epoch when 0.
     """
 
@@ -57,6 +64,7 @@ class UnlearnSettings:
     every: int | None = None
     at: tuple[int, ...] = ()
     sample: int | None = None
+    half: int | None = None
     checkpoint_every: int = 0
 
     def __post_init__(self) -> None:
@@ -115,8 +123,8 @@ def unlearn_run(
     ) as unlearned:
         if unlearned is not None and ranks.first:
             seal_in_place(out, "training", write_unlearned(Draft(out), run, unlearned))
-            trust_like(open_folder(out, "training"), run.settings.model, run.folder)
-    return open_run(out, builder=run.builder)
+            trust_like(open_folder(out, "training"), run.settings.code, run.folder)
+    return open_run(out, task=run.given_task, device=run.settings.device)
 
 
 @contextmanager
@@ -131,6 +139,8 @@ def unlearn_into(
     progress: Progress = lambda done, total: None,
     until: Until = lambda rows: False,
     facts: Mapping[str, Any] | None = None,
+    longer: bool = False,
+    keep_checkpoints: bool = False,
 ) -> Iterator[Unlearned | None]:
     """Unlearn in a folder, under its lock; the block of the `with` statement writes and seals the new run.
 
@@ -146,12 +156,16 @@ def unlearn_into(
         progress: called with the steps taken and the total.
         until: stop early when this holds for the measurements so far; on a single process.
         facts: further entries of the run's table `[unlearning]`; a run is resumed with the same ones only.
+        longer: go on for more steps than the run in `out` was begun or sealed with; its seal is removed.
+        keep_checkpoints: leave the last checkpoints in `out`, so that `longer` can continue from them.
     """
     split = split_to_unlearn(run, forget_set)
     _check_metrics(settings, run, forget_set)
     method, training, total = begin_unlearning(run, split, settings, ranks=ranks)
     description = describe(run, forget_set, settings, method) | {"steps": total} | dict(facts or {})
     config = asdict(run.settings) | {"unlearning": description}
+    if longer and ranks.first:
+        reclaim(config, out, ignore=(*_LENGTH, *private_settings(out)))
     fresh = ranks.first and claim(config, out, resume)
     ranks.wait()
     if (out / SEAL).exists():
@@ -168,7 +182,8 @@ def unlearn_into(
             raise
         yield Unlearned(training.model, rows, training.step, config)
         if ranks.first:
-            shutil.rmtree(out / "checkpoints", ignore_errors=True)
+            if not keep_checkpoints:
+                shutil.rmtree(out / "checkpoints", ignore_errors=True)
             (out / UNFINISHED).unlink(missing_ok=True)
     ranks.wait()
 
@@ -184,6 +199,11 @@ def write_unlearned(draft: Draft, run: Run, unlearned: Unlearned) -> list[str]:
         write_poison(draft, run.poison.only(stays))
         files.append("poison.safetensors")
     return files
+
+
+def private_settings(out: Path) -> tuple[str, ...]:
+    """The settings that a run sealed by a deletion request keeps in its private ledger; the request compares them."""
+    return _PRIVATE if (out / SEAL).exists() else ()
 
 
 def split_to_unlearn(run: Run, forget_set: ForgetSet) -> Split:
@@ -231,6 +251,7 @@ def describe(run: Run, forget_set: ForgetSet, settings: UnlearnSettings, method:
         "every": settings.every,
         "at": list(settings.at) or None,
         "sample": settings.sample,
+        "half": settings.half,
         "parent": run.folder.digest(),
         "forget": forget_set.name,
         "forgotten": [*run.forgotten.tolist(), *forget_set.ids.tolist()],
@@ -241,9 +262,9 @@ def _check_metrics(settings: UnlearnSettings, run: Run, forget_set: ForgetSet) -
     """Refuse a metric that needs what does not exist while unlearning."""
     poisoned = run.poison is not None and bool(np.isin(forget_set.ids, run.poison.ids).any())
     for metric in metrics_named(settings.metrics):
-        if metric.needs in ("oracles", "shadows"):
+        if metric.needs not in (None, "poison"):
             raise InputError(
-                f"`{metric.name}` needs {metric.needs}, which do not exist while unlearning; use `remanence audit` "
+                f"`{metric.name}` needs {metric.needs} and cannot be measured while unlearning; use `remanence audit` "
                 "on the unlearned run."
             )
         if metric.needs == "poison" and not poisoned:
@@ -263,7 +284,8 @@ def _unlearn(
     until: Until,
     progress: Progress,
 ) -> list[Measurement]:
-    watched = split if settings.sample is None else sampled(split, settings.sample, settings.seed)
+    watched = split if settings.half is None else half_of(split, settings.half)
+    watched = watched if settings.sample is None else sampled(watched, settings.sample, settings.seed)
     evaluations = Evaluations(
         watched,
         settings.metrics,
@@ -317,5 +339,5 @@ def _retrain(
         )
     oracle = oracle_settings(run, forget_set, seed=settings.seed)
     settings_of_oracle = replace(oracle, recipe=method.recipe)
-    train_run(settings_of_oracle, out, resume=resume, ranks=ranks, progress=progress, builder=run.builder)
-    return open_run(out, builder=run.builder)
+    train_run(settings_of_oracle, out, resume=resume, ranks=ranks, progress=progress, task=run.given_task)
+    return open_run(out, task=run.given_task, device=run.settings.device)

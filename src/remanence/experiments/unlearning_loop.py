@@ -102,7 +102,11 @@ def unlearn_and_measure(
             due = evaluations.of(training)
             rows += due
             done = bool(due) and until(rows)
-            if checkpoints is not None and training.ranks.first and (training.step % every == 0 or done):
+            if (
+                checkpoints is not None
+                and training.ranks.first
+                and (training.step % every == 0 or training.step == total or done)
+            ):
                 checkpoints.save(training, rows)
             progress(training.step, total)
     except NumericalError as error:

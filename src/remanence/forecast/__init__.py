@@ -1,11 +1,11 @@
 """Forecast the steps to unlearn: the law of the theory fitted on calibration runs, with an interval."""
 
-from remanence.forecast.conformal import LeaveOneOut, jackknife_interval
+from remanence.forecast.conformal import LeaveOneOut, guaranteed_coverage, jackknife_interval
 from remanence.forecast.difficulty import CalibrationRun, Difficulty, difficulty_of
 from remanence.forecast.forecaster import ENOUGH, Forecast, Forecaster
 from remanence.forecast.law import UnlearningLaw, fit_law
 from remanence.forecast.predictors import Comparison, compare
-from remanence.forecast.reference_pool import Expectation, ReferencePool
+from remanence.forecast.reference_pool import Expectation, ReferencePool, SignalExpectation
 
 __all__ = [
     "ENOUGH",
@@ -17,9 +17,11 @@ __all__ = [
     "Forecaster",
     "LeaveOneOut",
     "ReferencePool",
+    "SignalExpectation",
     "UnlearningLaw",
     "compare",
     "difficulty_of",
     "fit_law",
+    "guaranteed_coverage",
     "jackknife_interval",
 ]

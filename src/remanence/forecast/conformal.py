@@ -39,6 +39,11 @@ def fewest(coverage: float) -> int:
     return math.ceil(coverage / (1 - coverage) - 1e-9)
 
 
+def guaranteed_coverage(coverage: float) -> float:
+    """The probability that jackknife+ guarantees for an interval of this nominal coverage: 80 % for 90 %."""
+    return max(0.0, 1 - 2 * (1 - coverage))
+
+
 def jackknife_interval(left_out: LeaveOneOut, coverage: float = 0.9) -> tuple[float, float]:
     r"""The interval that contains the steps of the new set with about this probability; the upper end may be infinite.
 
@@ -46,14 +51,15 @@ def jackknife_interval(left_out: LeaveOneOut, coverage: float = 0.9) -> tuple[fl
     upper end is the m-th smallest of :math:`\hat k_{-i}(P) + r_i`, the lower the m-th largest of
     :math:`\hat k_{-i}(P) - r_i`, or 0.
 
-    Assumptions: the new set and the calibration sets are exchangeable; nothing about the law being right. The
-    probability is then at least :math:`1 - 2\alpha`, and in practice about :math:`1 - \alpha` (jackknife+).
+    Assumptions: the new set and the calibration sets are exchangeable, and the predictors are fitted by one rule that
+    ignores the order of the sets, choices between laws included; nothing about the law being right. The probability is
+    then at least :math:`1 - 2\alpha` (`guaranteed_coverage`), and in practice about :math:`1 - \alpha` (jackknife+).
     The residual of a set that did not reach the criterion is only known from below and counts as infinite. When n is
     too small for m, the interval is infinite.
 
     Source: Barber, Candès, Ramdas, Tibshirani, "Predictive inference with the jackknife+", 2021.
 
-    Checked by: tests/unit/test_forecast.py
+    Checked by: tests/unit/forecast/test_forecast.py
     """
     if not 0 < coverage < 1:
         raise InputError(f"`coverage` must be between 0 and 1; got {coverage}.")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remanence.errors import InputError
-from remanence.forecast.conformal import fewest, jackknife_interval
+from remanence.forecast.conformal import LeaveOneOut, fewest, guaranteed_coverage, jackknife_interval
 from remanence.forecast.difficulty import CalibrationRun, Difficulty
-from remanence.forecast.predictors import LAWS, errors_of, leave_one_out
+from remanence.forecast.predictors import best_law, choose_law, fit_without_each, leave_one_out, predictions
 
 ENOUGH = 20
 """The smallest number of calibration runs; with fewer, an interval of 90 % is infinite or unreliable."""
@@ -22,7 +23,8 @@ class Forecast:
         steps: point forecast.
         low: lower end of the interval.
         high: upper end; may be infinite.
-        coverage: probability of the interval.
+        coverage: nominal probability of the interval, about what is observed.
+        guaranteed: probability that is guaranteed for it (jackknife+), 80 % for a nominal 90 %.
         beyond: in which respects the set is outside the calibrated range.
     """
 
@@ -30,6 +32,7 @@ class Forecast:
     low: float
     high: float
     coverage: float
+    guaranteed: float
     beyond: tuple[str, ...] = ()
 
 
@@ -43,23 +46,42 @@ class Forecaster:
                 "`remanence calibrate` makes them."
             )
         self.runs = tuple(runs)
-        errors = {name: float(errors_of(leave_one_out(fit, runs)).mean()) for name, fit in LAWS.items()}
-        self.law = min(errors, key=errors.__getitem__)
-        """The law with the best summary of the losses, by leave-one-out."""
-        self._predict = LAWS[self.law](self.runs)
+        self.law, self._predict = choose_law(self.runs)
+        self._without_each = fit_without_each(best_law, self.runs)
 
     def forecast(self, difficulty: Difficulty, coverage: float = 0.9) -> Forecast:
         """The forecast for a set of this difficulty.
 
         The interval is taken from calibration sets with the same value of `done`; from all sets when these are too few.
+        The choice of the law is made anew without each set, as jackknife+ requires.
         """
-        held_out = leave_one_out(LAWS[self.law], self.runs, difficulty)
-        alike = [run.difficulty.done == difficulty.done for run in self.runs]
-        if sum(alike) >= fewest(coverage):
-            held_out = held_out.only(alike)
-        low, high = jackknife_interval(held_out, coverage)
+        low, high = _interval(
+            predictions(self._without_each, self.runs, difficulty), self.runs, difficulty, coverage
+        )
         steps = self._predict(difficulty)
-        return Forecast(steps, min(low, steps), max(high, steps), coverage, self._beyond(difficulty))
+        return Forecast(
+            steps,
+            min(low, steps),
+            max(high, steps),
+            coverage,
+            guaranteed_coverage(coverage),
+            self._beyond(difficulty),
+        )
+
+    def observed_coverage(self, coverage: float = 0.9) -> float:
+        """The share of the calibration runs that lie in the interval forecast from all the others.
+
+        A run that did not reach the criterion counts as inside when its interval has no upper end.
+        """
+        inside = []
+        for i, run in enumerate(self.runs):
+            others = [*self.runs[:i], *self.runs[i + 1 :]]
+            held_out = leave_one_out(best_law, others, run.difficulty)
+            low, high = _interval(held_out, others, run.difficulty, coverage)
+            steps = self._without_each[i](run.difficulty)
+            low, high = min(low, steps), max(high, steps)
+            inside.append(low <= run.steps <= high if run.reached else math.isinf(high))
+        return sum(inside) / len(inside)
 
     def _beyond(self, difficulty: Difficulty) -> tuple[str, ...]:
         summary = self.law.removeprefix("law, ").removesuffix(" loss")
@@ -74,3 +96,11 @@ class Forecaster:
             for name, known, value in quantities
             if not min(known) <= value <= max(known)
         )
+
+
+def _interval(
+    held_out: LeaveOneOut, runs: Sequence[CalibrationRun], difficulty: Difficulty, coverage: float
+) -> tuple[float, float]:
+    """From the runs with the same value of `done`; from all of them when these are too few."""
+    alike = [run.difficulty.done == difficulty.done for run in runs]
+    return jackknife_interval(held_out.only(alike) if sum(alike) >= fewest(coverage) else held_out, coverage)

@@ -65,12 +65,43 @@ def proxies(runs: Sequence[CalibrationRun]) -> Predictor:
 
 
 LAWS: dict[str, Fit] = {f"law, {summary} loss": law_of(summary) for summary in SUMMARIES}
-_PREDICTORS: dict[str, Fit] = {**LAWS, "mean of the proxies": proxies, "constant": constant}
+CHOSEN = "law, chosen"
+"""The law that a forecaster uses: the choice between the others is part of it."""
+
+
+def choose_law(runs: Sequence[CalibrationRun]) -> tuple[str, Predictor]:
+    """The law with the summary of the losses that fits these runs best, and its name.
+
+    All laws have as many constants, so their errors on the runs that they were fitted on can be compared.
+    """
+    fitted = {name: fit(runs) for name, fit in LAWS.items()}
+    errors = {
+        name: float(errors_of(predictions([predict] * len(runs), runs)).mean())
+        for name, predict in fitted.items()
+    }
+    best = min(errors, key=errors.__getitem__)
+    return best, fitted[best]
+
+
+def best_law(runs: Sequence[CalibrationRun]) -> Predictor:
+    """The law of `choose_law`: a fit that contains the choice, so that a run that is left out is left out of both."""
+    return choose_law(runs)[1]
+
+
+def fit_without_each(fit: Fit, runs: Sequence[CalibrationRun]) -> list[Predictor]:
+    """For each run, the predictor fitted on all others."""
+    return [fit([*runs[:i], *runs[i + 1 :]]) for i in range(len(runs))]
 
 
 def leave_one_out(fit: Fit, runs: Sequence[CalibrationRun], new: Difficulty | None = None) -> LeaveOneOut:
     """The prediction for each run (and for a new set) by the predictor fitted without that run."""
-    fitted = [fit([*runs[:i], *runs[i + 1 :]]) for i in range(len(runs))]
+    return predictions(fit_without_each(fit, runs), runs, new)
+
+
+def predictions(
+    fitted: Sequence[Predictor], runs: Sequence[CalibrationRun], new: Difficulty | None = None
+) -> LeaveOneOut:
+    """The prediction of each run, and of a new set, by the predictor in its place."""
     own = np.array([predict(run.difficulty) for predict, run in zip(fitted, runs, strict=True)])
     return LeaveOneOut(
         own=own,
@@ -96,9 +127,15 @@ def errors_of(held_out: LeaveOneOut) -> NDArray[np.float64]:
 
 
 def compare(runs: Sequence[CalibrationRun]) -> list[Comparison]:
-    """Leave-one-out errors of every predictor."""
+    """Leave-one-out errors of every predictor, among them the law that is chosen anew without each run."""
+    predictors: dict[str, Fit] = {
+        CHOSEN: best_law,
+        **LAWS,
+        "mean of the proxies": proxies,
+        "constant": constant,
+    }
     table = []
-    for name, fit in _PREDICTORS.items():
+    for name, fit in predictors.items():
         errors = errors_of(leave_one_out(fit, runs))
         table.append(Comparison(name, float(np.median(errors)), float(errors.mean())))
     return table

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,8 @@ _KNOWN_SHARE = 0.05
 _RIDGE = 1.0
 """Weight of the common slope, in models: the slope through a few points of one example is unreliable."""
 
+_PRIOR = 6.0
+"""Weight of the mean variance of all examples, in models: a variance from a few models is unreliable."""
 _MOST_CLASSES = 2**20
 
 
@@ -46,6 +48,27 @@ class Expectation:
 
 
 @dataclass(frozen=True, eq=False)
+class SignalExpectation:
+    """One signal of models never trained on a set, example by example.
+
+    Args:
+        values: [m] the expected signal of each example.
+        variances: [m] its variance between such models, without the shifts below.
+        models: [m] number of models that the expectation is estimated from.
+        groups: [m] the class of each example.
+        shift: variance of the shift of a model that is common to all examples.
+        group_shift: variance of the further shift that is common to the examples of one class.
+    """
+
+    values: Floats
+    variances: Floats
+    models: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    shift: float
+    group_shift: float
+
+
+@dataclass(frozen=True, eq=False)
 class ReferencePool:
     """M models, each trained without a part of the data, and their outputs on the examples that they left out.
 
@@ -55,6 +78,7 @@ class ReferencePool:
         left_out: [M, n] which model left out which example.
         log_odds: [M, n] of the true class, minus the mean of the model on the test set; valid where left out.
         calls: [M, n] how strongly the membership attacker calls the example never trained on, 0 to 1.
+        signals: [M, n] by name, further signals that do not decide when unlearning stops; valid where left out.
     """
 
     ids: Ids
@@ -62,12 +86,14 @@ class ReferencePool:
     left_out: NDArray[np.bool_]
     log_odds: Floats
     calls: Floats
+    signals: Mapping[str, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         shape = (len(self.left_out), len(self.ids))
-        for name in ("left_out", "log_odds", "calls"):
-            if getattr(self, name).shape != shape:
-                raise InputError(f"`{name}` must be {shape}; got {getattr(self, name).shape}.")
+        arrays = {name: getattr(self, name) for name in ("left_out", "log_odds", "calls")}
+        for name, array in (arrays | dict(self.signals)).items():
+            if array.shape != shape:
+                raise InputError(f"`{name}` must be {shape}; got {array.shape}.")
         if self.labels.shape != shape[1:] or not ((self.labels >= 0) & (self.labels < _MOST_CLASSES)).all():
             raise InputError(f"`labels` must be one class per example, from 0 to {_MOST_CLASSES - 1}.")
         uncovered = int((self.left_out.sum(axis=0) < 2).sum())
@@ -83,6 +109,7 @@ class ReferencePool:
             self.left_out[:, keep],
             self.log_odds[:, keep],
             self.calls[:, keep],
+            {name: values[:, keep] for name, values in self.signals.items()},
         )
 
     def expect(self, ids: Ids) -> Expectation:
@@ -102,6 +129,36 @@ class ReferencePool:
             self._spread("log_odds", len(rows)),
             self._beyond(rows, shares),
         )
+
+    def expect_signal(self, name: str, ids: Ids) -> SignalExpectation:
+        """The expected signal of each of these examples, for a model never trained on any of them.
+
+        The expectation follows the share of a class that stays, as in `expect`. The variance of an example is shrunk
+        towards the mean of all examples.
+        """
+        values, left_out = self.signals[name], self.left_out
+        rows = positions_of(ids, self.ids, what="the calibration")
+        line = _lines(values, self._stays, left_out)
+        residual, counts = _residuals(values, self._stays, left_out, line), left_out.sum(axis=0)
+        variances = (residual**2).sum(axis=0) / counts
+        shift, within_class = _shift(residual, left_out), self._class_shift(residual)
+        return SignalExpectation(
+            _at(line, rows, self._shares(rows)),
+            (counts[rows] * variances[rows] + _PRIOR * variances.mean()) / (counts[rows] + _PRIOR),
+            counts[rows],
+            self.labels[rows],
+            shift,
+            max(0.0, within_class - shift),
+        )
+
+    def _class_shift(self, residual: Floats) -> float:
+        """Variance of the shift of a model that is common to the examples of a class."""
+        shifts = [_shift(residual[:, of_class], self.left_out[:, of_class]) for of_class in self._classes]
+        return float(np.mean(shifts))
+
+    @cached_property
+    def _classes(self) -> list[NDArray[np.bool_]]:
+        return [self.labels == label for label in np.unique(self.labels)]
 
     @cached_property
     def class_sizes(self) -> NDArray[np.int64]:
@@ -177,15 +234,28 @@ def _variances(
     values: Floats, stays: Floats, left_out: NDArray[np.bool_], line: tuple[Floats, Floats, Floats]
 ) -> tuple[float, float]:
     """Variance of the shift of a model, common to all examples, and of the rest, independent between examples."""
+    residual = _residuals(values, stays, left_out, line)
+    total = float((residual**2).sum() / left_out.sum())
+    between = _shift(residual, left_out)
+    return between, max(0.0, total - between)
+
+
+def _residuals(
+    values: Floats, stays: Floats, left_out: NDArray[np.bool_], line: tuple[Floats, Floats, Floats]
+) -> Floats:
+    """[M, n] differences from the lines, 0 where an example was not left out."""
     centre, level, slope = line
     count = left_out.sum(axis=0)
     residual = np.where(left_out, values - (level + slope * (stays - centre)), 0.0)
-    residual *= np.sqrt(
+    scaled: Floats = residual * np.sqrt(
         count / (count - 1)
     )  # degrees of freedom: the mean was estimated from the same models
+    return scaled
+
+
+def _shift(residual: Floats, left_out: NDArray[np.bool_]) -> float:
+    """Variance of the mean residual of a model, beyond what independent examples explain."""
     sizes = left_out.sum(axis=1)
-    shift = residual.sum(axis=1) / np.maximum(sizes, 1)
-    total = float((residual**2).sum() / left_out.sum())
-    noise = total / np.maximum(sizes, 1)
-    between = max(0.0, float((shift**2 - noise).mean()))
-    return between, max(0.0, total - between)
+    mean = residual.sum(axis=1) / np.maximum(sizes, 1)
+    noise = (residual**2).sum() / max(int(left_out.sum()), 1) / np.maximum(sizes, 1)
+    return max(0.0, float((mean**2 - noise)[sizes > 0].mean()))

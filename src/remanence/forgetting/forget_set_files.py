@@ -78,14 +78,39 @@ def read_forget_set(
 
 
 def read_forget_set_for(path: str | Path, run: Run, *, limits: ReadLimits = LIBRARY_LIMITS) -> ForgetSet:
-    """Read a forget set that was selected from the data set of a run, or from the part that it was trained on."""
-    return read_forget_set(path, run.clean[0], also=[run.training_digest()], limits=limits)
+    """Read a forget set that was selected from the data of a run, or any other list of ids of these data."""
+    path = Path(path)
+    if path.is_file() and not is_forget_set(path):
+        return ids_from_file(path, run.clean[0].ids, limits=limits)
+    return read_forget_set(path, run.clean[0], also=_digests(run), limits=limits)
+
+
+def _digests(run: Run) -> list[str]:
+    """Digests of the data that a forget set of this run may belong to."""
+    current = [run.training_digest()]
+    if len(run.present(run.removed)) == len(run.removed) or not run.folder.has("trace.safetensors"):
+        return current
+    # removed examples were erased from the data since: the trace knows the data as they were
+    return [*current, run.trace().provenance.get("data", "")]
 
 
 def ids_from_file(
     path: Path, known: Ids, *, column: str = "id", limits: ReadLimits = LIBRARY_LIMITS
 ) -> ForgetSet:
-    """The ids in a file; every one must be known.
+    """The ids in a file, as `listed_ids` reads it; every one must be known."""
+    entries = listed_ids(path, column=column, limits=limits)
+    return named_list(path, _known_ids(entries, known))
+
+
+def named_list(path: Path, ids: Ids) -> ForgetSet:
+    """The forget set of ids that were read from a file."""
+    return ForgetSet(path.stem, ids, f"{len(ids)} ids from {path.name}")
+
+
+def listed_ids(
+    path: Path, *, column: str = "id", limits: ReadLimits = LIBRARY_LIMITS
+) -> list[tuple[str, str]]:
+    """The place and the text of every id in a file.
 
     A `.csv` or `.parquet` file has them in `column`. A `.json` file is a list, or an object with a list `ids`. Any
     other file is text with one id per line; blank lines and lines that begin with # are skipped.
@@ -104,7 +129,27 @@ def ids_from_file(
         entries = [(place, text) for place, text in stripped if text and not text.startswith("#")]
     if not entries:
         raise DataError(f"{path} must list at least one id; it lists none.")
-    return ForgetSet(path.stem, _known_ids(entries, known), f"{len(entries)} ids from {path.name}")
+    return entries
+
+
+def read_id_list(path: Path, *, column: str = "id") -> Ids:
+    """The ids in a forget set or in any other list of ids, when the data are not known yet."""
+    if is_forget_set(path):
+        return read_forget_set(path).ids
+    entries = listed_ids(path, column=column)
+    refuse_repeated(entries)
+    return as_id_array([text for _, text in entries])
+
+
+def is_forget_set(path: Path) -> bool:
+    """Whether a file is a forget set, and not another list of ids."""
+    if path.suffix.lower() != ".json" or not path.is_file():
+        return False
+    try:
+        document = read_json(path)
+    except DataError:
+        return False  # `listed_ids` reports the place of the error
+    return isinstance(document, dict) and "remanence" in document
 
 
 def users_from_file(
@@ -117,23 +162,31 @@ def users_from_file(
     kept = [(example, user) for example, user in zip(ids.tolist(), users, strict=True) if example in names]
     if not kept:
         raise DataError(f"{path} must name ids of this data in {id_column!r}; none of its {len(ids)} is one.")
-    return _like([example for example, _ in kept], known), [user for _, user in kept]
+    return like_known([example for example, _ in kept], known), [user for _, user in kept]
 
 
 def _known_ids(entries: Sequence[tuple[str, str]], known: Ids) -> Ids:
     """The ids with the type of the known ones; an unknown or repeated id is refused with its place."""
     names = set(known.astype(np.str_).tolist())
+    if unknown := [(place, text) for place, text in entries if text not in names]:
+        place, text = unknown[0]
+        more = f" In all, {len(unknown)} of {len(entries)} ids are unknown." if len(unknown) > 1 else ""
+        raise DataError(f"{place}: no example has the id {text!r}.{more}")
+    refuse_repeated(entries)
+    return like_known([text for _, text in entries], known)
+
+
+def refuse_repeated(entries: Sequence[tuple[str, str]]) -> None:
+    """Refuse a list that has an id twice."""
     first: dict[str, str] = {}
     for place, text in entries:
-        if text not in names:
-            raise DataError(f"{place}: no example has the id {text!r}.")
         if text in first:
             raise DataError(f"{place}: ids must be unique; {text!r} was already in {first[text]}.")
         first[text] = place
-    return _like([text for _, text in entries], known)
 
 
-def _like(texts: Sequence[str], known: Ids) -> Ids:
+def like_known(texts: Sequence[str], known: Ids) -> Ids:
+    """Ids with the type of the known ones."""
     return np.array(texts, dtype=np.str_) if known.dtype.kind == "U" else as_id_array(texts)
 
 

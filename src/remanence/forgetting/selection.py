@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +14,8 @@ from remanence.data import Examples, load_dataset
 from remanence.errors import DataError, InputError, UnknownNameError
 from remanence.forgetting.forget_set_files import ids_from_file, users_from_file
 from remanence.scores import scores_from
-from remanence.types import ForgetSet, Ids, Scores
+from remanence.training import Run, open_run
+from remanence.types import ForgetSet, Ids, Scores, positions_of
 
 SELECTION_RULES = ("bands", "hardest", "easiest", "random", "class", "ids", "user")
 BAND_NAMES = ("lowest", "lower quartile", "median", "upper quartile", "highest")
@@ -31,6 +33,7 @@ def choose(
     class_name: str | None = None,
     ids: Path | None = None,
     users: Path | None = None,
+    owners: tuple[Ids, Sequence[str]] | None = None,
     user: str | None = None,
     id_column: str = "id",
     user_column: str = "user",
@@ -47,6 +50,7 @@ def choose(
         class_name: name of the class, for `class`.
         ids: a file with ids, for `ids`.
         users: a table with the user of each example, for `user`.
+        owners: ids and the user of each, for `user`, instead of `users`.
         user: the user, for `user`.
         id_column: column of the ids in both files.
         user_column: column of the users.
@@ -66,9 +70,10 @@ def choose(
         case "ids":
             return (ids_from_file(_given("ids", ids, how), scores.ids, column=id_column),)
         case "user":
-            path = _given("users", users, how)
-            owned = users_from_file(path, scores.ids, id_column=id_column, user_column=user_column)
-            return (of_user(*owned, _given("user", user, how)),)
+            if owners is None:
+                path = _given("users", users, how)
+                owners = users_from_file(path, scores.ids, id_column=id_column, user_column=user_column)
+            return (of_user(*_among(scores.ids, *owners), _given("user", user, how)),)
     raise UnknownNameError("selection rule", how, SELECTION_RULES)
 
 
@@ -91,7 +96,7 @@ def select_forget_sets(
         score: name of the score; the privacy loss by default.
         alpha: order of the privacy loss, for a run.
         sigma: noise level of the privacy loss, for a run; the run's own by default.
-        data: the data set that the run was trained on, for `class`.
+        data: the data set that the run was trained on, for `class`; by default the run's own.
         data_dir: folder of the named data sets.
         options: further arguments of `choose`.
 
@@ -101,8 +106,11 @@ def select_forget_sets(
     scores, digest = scores_from(source, score, alpha=alpha, sigma=sigma)
     if how == "class":
         _given("class_name", options.get("class_name"), how)
-        options["examples"] = load_dataset(_given("data", data, how), data_dir)[0]
-    return choose(how, scores, digest=digest, **options), digest
+        options["examples"] = _training_examples(source, data, data_dir)
+    own_data = how == "class" and data is None
+    if how == "user" and options.get("users") is None and _is_run(source):
+        options["owners"] = open_run(source).settings.source.data.users()
+    return choose(how, scores, digest=None if own_data else digest, **options), digest
 
 
 def bands(scores: Scores, size: int) -> tuple[ForgetSet, ...]:
@@ -136,6 +144,34 @@ def easiest(scores: Scores, size: int) -> ForgetSet:
     return ForgetSet("easiest", chosen, f"{size} examples with the lowest {scores.name}")
 
 
+def alike(scores: Scores, wanted: ForgetSet) -> ForgetSet:
+    """Other examples as difficult as these: for each, hardest first, the unused one that is nearest in the ranking.
+
+    To tune on: settings that suit random examples are too gentle for hard ones, and those that are reported on must
+    not be tuned on.
+    """
+    size, n = len(wanted.ids), len(scores.ids)
+    if size > n // 2:
+        raise InputError(
+            f"A forget set of at most half of the {n} examples has others that are as difficult; this one has {size}."
+        )
+    order = _increasing(scores)
+    ranks = np.empty(n, dtype=np.int64)
+    ranks[order] = np.arange(n)
+    members = ranks[positions_of(wanted.ids, scores.ids, what="the scores")]
+    free = np.setdiff1d(np.arange(n), members).tolist()
+    chosen = []
+    for rank in sorted(members.tolist(), reverse=True):
+        after = bisect.bisect(free, rank)
+        nearest = min(
+            (i for i in (after - 1, after) if 0 <= i < len(free)), key=lambda i: abs(free[i] - rank)
+        )
+        chosen.append(free.pop(nearest))
+    return ForgetSet(
+        f"like {wanted.name}", scores.ids[order[chosen]], f"{size} others with a similar {scores.name}"
+    )
+
+
 def random_set(ids: Ids, size: int, seed: int) -> ForgetSet:
     """Examples drawn uniformly without replacement, in the order of `ids`."""
     _check_size(size, len(ids))
@@ -145,6 +181,8 @@ def random_set(ids: Ids, size: int, seed: int) -> ForgetSet:
 
 def of_class(examples: Examples, class_name: str, size: int | None = None, seed: int = 0) -> ForgetSet:
     """All examples of a class, or `size` of them drawn at random."""
+    if not examples.class_names:
+        raise InputError("Selecting by 'class' needs labels that are classes; these are numbers.")
     if class_name not in examples.class_names:
         raise UnknownNameError("class", class_name, examples.class_names)
     ids = examples.ids[examples.labels.numpy() == examples.class_names.index(class_name)]
@@ -161,8 +199,41 @@ def of_user(ids: Ids, users: Sequence[str], user: str) -> ForgetSet:
     """All examples of one user; `users` has the user of each id."""
     chosen = ids[np.array([owner == user for owner in users], dtype=np.bool_)]
     if len(chosen) == 0:
-        raise UnknownNameError("user", user, set(users))
-    return ForgetSet(f"user {user}", chosen, f"all {len(chosen)} examples of user {user}")
+        # the names of other persons are nobody's business, so none is suggested
+        raise InputError(f"No example belongs to the user {user!r}.")
+    return ForgetSet("one person", chosen, f"all {len(chosen)} examples of one person")
+
+
+def examples_of_user(run: Run, user: str) -> ForgetSet:
+    """All examples of one user that a run still holds, by the column of persons in its table."""
+    ids, users = run.settings.source.data.users()
+    held, owners = _among(run.data()[0].ids, ids, users)
+    if user not in owners:
+        reason = (
+            "their examples are for testing, or have been removed"
+            if user in users
+            else "the table has no such person"
+        )
+        raise DataError(
+            f"{run.folder.path} must hold training examples of {user!r}; it holds none: {reason}."
+        )
+    return of_user(held, owners, user)
+
+
+def _among(known: Ids, ids: Ids, users: Sequence[str]) -> tuple[Ids, list[str]]:
+    """The ids that are known, and their users."""
+    keep = np.isin(ids, known)
+    return ids[keep], [user for user, kept in zip(users, keep, strict=True) if kept]
+
+
+def _training_examples(source: Path, data: str | None, data_dir: str | Path | None) -> Examples:
+    if data is None and _is_run(source):
+        return open_run(source).clean[0]
+    return load_dataset(_given("data", data, "class"), data_dir)[0]
+
+
+def _is_run(source: Path) -> bool:
+    return (source / "weights.safetensors").is_file()
 
 
 def _given(name: str, value: _Value | None, how: str) -> _Value:

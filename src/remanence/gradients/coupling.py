@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from remanence.batches import Batch, call, cloned, single, size_of, tensors_of
 from remanence.errors import InputError
-from remanence.gradients.batches import Batch, call, cloned, single, size_of, tensors_of
 from remanence.gradients.example_loop import dense
 from remanence.gradients.layers.normalization import COUPLED_BATCH_NORM
-from remanence.gradients.losses import ExampleLoss, example_losses
+from remanence.losses import ExampleLoss, example_losses
 
 GRADIENT_NOISE = 100
 """Rounding errors, in units of the machine epsilon, up to which gradients of a fitted example count as equal."""

@@ -18,8 +18,9 @@ from torch.utils.data import (
     default_collate,
 )
 
+from remanence.batches import Batch, size_of
 from remanence.errors import DataError, InputError
-from remanence.gradients.batches import Batch, size_of
+from remanence.gradients.engine_memory import remembering
 from remanence.gradients.evaluation_mode import evaluating
 from remanence.gradients.example_norms import (
     checked_batch,
@@ -28,8 +29,8 @@ from remanence.gradients.example_norms import (
     requested_batch_size,
     total_norms,
 )
-from remanence.gradients.losses import ExampleLoss
 from remanence.gradients.norm_engine import NormEngine
+from remanence.losses import ExampleLoss
 from remanence.types import Ids, as_ids
 
 Progress = Callable[[int, int | None], None]
@@ -82,7 +83,7 @@ def dataset_gradient_norms(
     batches = _batches(engine, data, batch_size, dtype)
     seen_ids: list[Any] = []
     norms: list[Tensor] = []
-    with evaluating(engine.model):
+    with evaluating(engine.model), remembering(engine):
         for number, (inputs, targets, batch_ids) in enumerate(
             _with_ids(batches, _ids(data) if ids is None else ids)
         ):

@@ -7,14 +7,15 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from remanence.batches import Batch, call, single, size_of
 from remanence.gradients.accumulator import NormAccumulator
-from remanence.gradients.batches import Batch, call, single, size_of
+from remanence.gradients.engine_memory import remembering
 from remanence.gradients.evaluation_mode import evaluating
 from remanence.gradients.example_loop import gradients_of
 from remanence.gradients.example_norms import checked_batch, prepare_engine, refuse_infinite
 from remanence.gradients.layers.rule import ParameterUse
-from remanence.gradients.losses import ExampleLoss, example_losses
 from remanence.gradients.norm_engine import NormEngine
+from remanence.losses import ExampleLoss, example_losses
 
 BLOCK_BYTES = 128 << 20
 """Size of one block of per-example gradients; two such blocks are in memory at once."""
@@ -38,10 +39,10 @@ def example_gradients_gram(
     engine = prepare_engine(model, loss, parameters, dtype, by_parameter=False)
     inputs, targets = checked_batch(engine, inputs, targets, dtype)
     n = size_of(inputs)
-    with evaluating(engine.model):
+    with evaluating(engine.model), remembering(engine):
         norms = engine.squared_norms(inputs, targets)
         refuse_infinite(norms, range(n))
-        compute = _loop_gram if engine.uses_loop or n == 1 else _batched_gram
+        compute = _loop_gram if engine.learned.uses_loop or n == 1 else _batched_gram
         gram = compute(engine, inputs, targets)
     return gram.to(torch.float64 if engine.dtype == torch.float64 else torch.float32)
 

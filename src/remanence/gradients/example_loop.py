@@ -8,9 +8,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from remanence.gradients.batches import Batch, call, single, size_of
-from remanence.gradients.losses import ExampleLoss, example_losses
+from remanence.batches import Batch, call, single, size_of
 from remanence.gradients.precision import widest_float, without_autocast
+from remanence.losses import ExampleLoss, example_losses
 
 
 def gradients_of(value: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

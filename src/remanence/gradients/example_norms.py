@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from remanence.batches import Batch, as_targets, check_targets, placed, rows, size_of
 from remanence.errors import InputError, NumericalError
-from remanence.gradients.batches import Batch, as_targets, check_targets, placed, rows, size_of
+from remanence.gradients.engine_memory import remembering
 from remanence.gradients.evaluation_mode import evaluating
-from remanence.gradients.losses import ExampleLoss, loss_function
 from remanence.gradients.norm_engine import NormEngine
 from remanence.gradients.precision import HALVES
+from remanence.losses import ExampleLoss, loss_function
 
 
 @overload
@@ -79,7 +80,7 @@ def example_gradient_norms(
     engine = prepare_engine(model, loss, parameters, dtype, by_parameter)
     inputs, targets = checked_batch(engine, inputs, targets, dtype)
     parts = []
-    with evaluating(engine.model):
+    with evaluating(engine.model), remembering(engine):
         for start, stop in _batch_ranges(engine, inputs, targets, batch_size):
             table = engine.squared_norms(rows(inputs, start, stop), rows(targets, start, stop))
             refuse_infinite(table, range(start, stop))

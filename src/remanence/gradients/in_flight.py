@@ -10,16 +10,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from remanence.batches import device_of, single, size_of, tensors_of
 from remanence.errors import InputError
 from remanence.gradients.accumulator import NormAccumulator
-from remanence.gradients.batches import single, size_of, tensors_of
 from remanence.gradients.coupling import refuse_batch_statistics
 from remanence.gradients.evaluation_mode import keeping_buffers
 from remanence.gradients.example_norms import choose_parameters
 from remanence.gradients.in_flight_tracker import InFlightTracker, no_fallback
-from remanence.gradients.losses import refuse_inference_mode
 from remanence.gradients.memory_format import MemoryFormat, has_2d_convolutions, weight_gradients_safe
 from remanence.gradients.recording import Call, CallRecorder
+from remanence.losses import refuse_inference_mode
+from remanence.machine.random_state import keeping_random_state
 from remanence.types import check_choice
 
 FormattedRecording = tuple[list[Call], MemoryFormat]
@@ -215,7 +216,8 @@ class _TrainingStep:
         """One example's forward pass, with random state and buffers restored."""
         refuse_inference_mode()
         recorder = CallRecorder(tracked, {})
-        with keeping_buffers(self.model), torch.random.fork_rng(), torch.enable_grad(), recorder:
+        random_state = keeping_random_state(device_of(self.model))
+        with keeping_buffers(self.model), random_state, torch.enable_grad(), recorder:
             outputs = tensors_of(self.model.forward(*args, **kwargs))
         if outputs and not any(output.requires_grad for output in outputs):
             raise InputError(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from remanence.gradients.batches import Batch, mapped
+from remanence.batches import Batch, mapped
 
 
 def has_2d_convolutions(model: nn.Module) -> bool:

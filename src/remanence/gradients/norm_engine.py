@@ -12,21 +12,21 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from remanence.batches import Batch, call, cloned, rows, single, size_of, take, tensors_of
 from remanence.gradients.accumulator import NormAccumulator
-from remanence.gradients.batches import Batch, call, cloned, rows, single, size_of, take, tensors_of
 from remanence.gradients.coupling import refuse_batch_statistics, refuse_coupled
 from remanence.gradients.example_loop import loop_squared_norms, squared_norms_of
 from remanence.gradients.layout import DivergedError
-from remanence.gradients.losses import (
+from remanence.gradients.memory_format import MemoryFormat, has_2d_convolutions
+from remanence.gradients.precision import Tolerance, active_autocast, without_autocast
+from remanence.gradients.recording import Call, CallRecorder
+from remanence.gradients.tracker import FallbackWarning, UseTracker
+from remanence.losses import (
     ExampleLoss,
     example_losses,
     refuse_inference_mode,
     refuse_without_gradient,
 )
-from remanence.gradients.memory_format import MemoryFormat, has_2d_convolutions
-from remanence.gradients.precision import Tolerance, active_autocast, without_autocast
-from remanence.gradients.recording import Call, CallRecorder
-from remanence.gradients.tracker import FallbackWarning, UseTracker
 from remanence.machine import require_half
 
 Table = dict[str, Tensor]
@@ -55,6 +55,25 @@ class Recording:
 
 
 @dataclass(eq=False)
+class Learned:
+    """What the first batches have shown about a model; holds neither the model nor its parameters.
+
+    Args:
+        recordings: one example's calls for each shape of inputs and targets.
+        uses_loop: whether the norms come from the loop.
+        warned: the layers that were warned of.
+        modifies_inputs: whether the model changes its inputs in place: then it gets copies.
+        refuses_channels_last: whether the model's code does not support channels last.
+    """
+
+    recordings: dict[tuple[object, ...], Recording] = field(default_factory=dict)
+    uses_loop: bool = False
+    warned: set[str] = field(default_factory=set)
+    modifies_inputs: bool = False
+    refuses_channels_last: bool = False
+
+
+@dataclass(eq=False)
 class NormEngine:
     """Everything about a model that stays the same from batch to batch.
 
@@ -71,13 +90,10 @@ class NormEngine:
     parameters: Mapping[str, Tensor]
     autocast: torch.dtype | None = None
     by_parameter: bool = False
-    uses_loop: bool = False
-    recordings: dict[tuple[object, ...], Recording] = field(default_factory=dict)
-    warned: set[str] = field(default_factory=set)
-    modifies_inputs: bool = False
-    """Whether the model changes its inputs in place: then it gets copies."""
+    learned: Learned = field(default_factory=Learned)
 
     def __post_init__(self) -> None:
+        self._recalled = False
         self.tracked = {id(tensor): tensor for tensor in self.parameters.values()}
         self.names = {id(tensor): name for name, tensor in self.parameters.items()}
         others = [p for p in self.model.parameters() if p.requires_grad and id(p) not in self.tracked]
@@ -93,12 +109,21 @@ class NormEngine:
         self.too_small = TOO_SMALL_FLOAT16 if self.dtype == torch.float16 else TOO_SMALL
         self.memory_format = MemoryFormat(self.device.type == "cpu" and has_2d_convolutions(self.model))
 
+    def recall(self, learned: Learned) -> None:
+        """Go on with what an engine of the same model has learned."""
+        self.learned, self._recalled = learned, True
+        if learned.refuses_channels_last:
+            self.memory_format = MemoryFormat(channels_last=False)
+
     def squared_norms(self, inputs: Batch, targets: Batch) -> Table:
         """Squared gradient norms of a batch's examples by parameter."""
-        if not self.uses_loop:
+        if not self.learned.uses_loop:
             try:
                 return self._fast(inputs, targets)
             except DivergedError as problem:
+                if self._recalled:  # the model runs other calls than at an earlier time
+                    self.learned, self._recalled = Learned(), False
+                    return self.squared_norms(inputs, targets)
                 self._refuse_coupled(inputs, targets, (0, size_of(inputs) - 1))
                 self._fall_back(f"a batch runs different calls than a single example ({problem})")
         return self._loop(inputs, targets)
@@ -106,14 +131,16 @@ class NormEngine:
     def recording(self, inputs: Batch, targets: Batch) -> Recording:
         """The recording for inputs of this shape, made once."""
         key = tuple((tensor.shape[1:], tensor.dtype) for tensor in tensors_of((inputs, targets)))
-        if key not in self.recordings:
-            self.recordings[key] = self._record(inputs, targets)
-        return self.recordings[key]
+        recordings = self.learned.recordings
+        if key not in recordings:
+            recordings[key] = self._record(inputs, targets)
+        return recordings[key]
 
     def fitting_batch_size(self, inputs: Batch, targets: Batch) -> int:
-        """Number of examples whose activations fit in the memory budget, judged by the recorded example."""
+        """Number of examples whose inputs and activations fit in the memory budget, judged by the recorded example."""
         calls = self.recording(inputs, targets).calls
         numel = sum(shape.numel() for call in calls if call.differentiable for shape in call.out_shapes)
+        numel += sum(tensor[0].numel() for tensor in tensors_of(inputs))
         on_gpu = self.device.type == "cuda"
         budget = torch.cuda.mem_get_info(self.device)[0] // 4 if on_gpu else CPU_BYTES
         return int(max(2, min(LARGEST_BATCH, budget // max(1, numel * self.dtype.itemsize))))
@@ -129,7 +156,7 @@ class NormEngine:
             with self.casting(), recorder:
                 value = example_losses(self.loss, call(self.model, x), y, 1)
             refuse_without_gradient(value)
-            self.modifies_inputs = self.modifies_inputs or _versions((x, y)) != versions
+            self.learned.modifies_inputs |= _versions((x, y)) != versions
             return Recording(recorder.calls, value.detach(), squared_norms_of(value, self.parameters))
 
     def _fast(self, inputs: Batch, targets: Batch) -> Table:
@@ -153,6 +180,7 @@ class NormEngine:
         except RuntimeError:
             if recording.checked or not self.memory_format.channels_last:
                 raise
+            self.learned.refuses_channels_last = True
             self.memory_format = MemoryFormat(channels_last=False)
             return self._pass(recording.calls, inputs, targets, 1.0)
 
@@ -176,7 +204,7 @@ class NormEngine:
     ) -> Tensor:
         """One forward and backward pass over a batch, whose uses go to the accumulator; returns the losses."""
         n = size_of(inputs)
-        if self.modifies_inputs:
+        if self.learned.modifies_inputs:
             inputs, targets = cloned(inputs), cloned(targets)
         inputs = self.memory_format.inputs(inputs)
         values = self.memory_format.values(self.tracked)
@@ -186,7 +214,7 @@ class NormEngine:
             with self.casting() if cast else without_autocast(self.device.type), tracker:
                 losses = example_losses(self.loss, call(self.model, inputs), targets, n)
             tracker.close()
-            tracker.warn_of_fallbacks(self.names, self.warned)
+            tracker.warn_of_fallbacks(self.names, self.learned.warned)
             refuse_without_gradient(losses)
             with without_autocast(self.device.type):
                 # a sum, since gradients given from outside make torch load its symbolic algebra first: half a second
@@ -296,7 +324,7 @@ class NormEngine:
         return table
 
     def _fall_back(self, reason: str) -> None:
-        self.uses_loop = True
+        self.learned.uses_loop = True
         warnings.warn(
             f"Norms of {type(self.model).__name__} come one example at a time from the loop, as {reason}: "
             "exact, but several times slower.",

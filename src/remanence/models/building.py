@@ -6,7 +6,7 @@ import ast
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -29,13 +29,13 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 
 
 class DataShape(Protocol):
-    """Shape and classes of the data that a model is built for; `remanence.data.Examples` is one."""
+    """Shape and outputs of the data that a model is built for; `remanence.data.Examples` is one."""
 
     @property
     def input_shape(self) -> tuple[int, ...]: ...
 
     @property
-    def class_names(self) -> tuple[str, ...]: ...
+    def n_outputs(self) -> int: ...
 
 
 def build_model(spec: str, examples: DataShape, **options: Any) -> nn.Module:
@@ -43,8 +43,9 @@ def build_model(spec: str, examples: DataShape, **options: Any) -> nn.Module:
 
     Args:
         spec: a name in `MODELS`, or `package.module:function` for your own.
-        examples: the data. Shape and classes are passed to the function under the argument names `in_channels`,
-            `in_features`, `image` (width of a square image) and `num_classes`, if it has them.
+        examples: the data. Shape and outputs are passed to the function under the argument names `in_channels`,
+            `in_features`, `image` (width of a square image) and `num_classes` (1 if the label is a number), if it has
+            them.
         options: further arguments of the function; they take precedence.
     """
     function = _import_function(spec) if is_import_path(spec) else _registered(spec)
@@ -56,10 +57,62 @@ def build_model(spec: str, examples: DataShape, **options: Any) -> nn.Module:
     except TypeError as error:
         accepted = ", ".join(map(str, signature.parameters.values())) or "nothing"
         raise InputError(f"Model {spec!r} cannot be built: {error}; it takes {accepted}.") from None
-    model = function(**arguments)
+    if spec in MODELS:
+        _check_inputs(spec, signature, examples.input_shape)
+    _check_outputs(arguments.get("num_classes"), examples.n_outputs)
+    model = _built(spec, function, signature, arguments, options)
     if not isinstance(model, nn.Module):
         raise InputError(f"Model {spec!r} must be a torch.nn.Module; got a {type(model).__name__}.")
     return model
+
+
+def _built(
+    spec: str,
+    function: Callable[..., Any],
+    signature: inspect.Signature,
+    arguments: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> Any:
+    """Call the function; if one of the user's options has a wrong type or value, say which ones they are."""
+    try:
+        return function(**arguments)
+    except InputError:
+        raise
+    except (TypeError, ValueError, ArithmeticError, LookupError, RuntimeError) as error:
+        if not options:
+            raise
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        accepted = ", ".join(
+            str(signature.parameters[name]) for name in options if name in signature.parameters
+        )
+        raise InputError(
+            f"Model {spec!r} cannot be built with {given}: {error}. Expected {accepted.replace(chr(39), '')}."
+        ) from error
+
+
+def _check_inputs(spec: str, signature: inspect.Signature, shape: tuple[int, ...]) -> None:
+    if "in_channels" in signature.parameters and len(shape) != 3:
+        usable = [
+            name
+            for name, function in MODELS.items()
+            if "in_features" in inspect.signature(function).parameters
+        ]
+        raise InputError(
+            f"Model {spec!r} must be given images [channels, height, width]; the inputs have shape {list(shape)}. Use "
+            f"{' or '.join(usable)}, or your own model."
+        )
+    if "image" in signature.parameters and shape[-2] != shape[-1]:
+        raise InputError(
+            f"Model {spec!r} must be given square images; got {shape[-2]} × {shape[-1]} pixels. Crop or pad them, or "
+            "use resnet18."
+        )
+
+
+def _check_outputs(num_classes: Any, n_outputs: int) -> None:
+    if isinstance(num_classes, int) and num_classes < n_outputs:
+        raise InputError(
+            f"`num_classes` must be at least the {n_outputs} outputs that the labels need; got {num_classes}."
+        )
 
 
 def is_import_path(spec: str) -> bool:
@@ -88,14 +141,22 @@ def _registered(name: str) -> Callable[..., Any]:
 
 
 def _import_function(spec: str) -> Callable[..., Any]:
-    module_name, _, name = spec.partition(":")
-    function: Any = getattr(_import_module(module_name, spec), name, None)
+    function = import_object(spec, "Model")
     if not callable(function):
-        raise InputError(f"Model {spec!r} must name a function; {module_name} has no function {name!r}.")
+        raise InputError(f"Model {spec!r} must name a function; it names a {type(function).__name__}.")
     return function  # type: ignore[no-any-return]
 
 
-def _import_module(name: str, spec: str) -> ModuleType:
+def import_object(spec: str, kind: str) -> Any:
+    """The object that `package.module:name` names; `kind` is what the error calls it."""
+    module_name, _, name = spec.partition(":")
+    module = _import_module(module_name, spec, kind)
+    if not hasattr(module, name):
+        raise InputError(f"{kind} {spec!r} must name something in {module_name}; it has no {name!r}.")
+    return getattr(module, name)
+
+
+def _import_module(name: str, spec: str, kind: str) -> ModuleType:
     """Import a module, also from the current folder, as `python -m` would."""
     current = str(Path.cwd())
     added = current not in sys.path
@@ -104,7 +165,7 @@ def _import_module(name: str, spec: str) -> ModuleType:
     try:
         return import_module(name)
     except (ImportError, ValueError) as error:  # ValueError: an empty or relative name
-        raise InputError(f"Model {spec!r} must name a module that can be imported: {error}.") from error
+        raise InputError(f"{kind} {spec!r} must name a module that can be imported: {error}.") from error
     finally:
         if added:
             sys.path.remove(current)
@@ -112,5 +173,5 @@ def _import_module(name: str, spec: str) -> ModuleType:
 
 def _sizes(examples: DataShape) -> dict[str, int]:
     shape = examples.input_shape
-    sizes = {"num_classes": len(examples.class_names), "in_features": math.prod(shape)}
+    sizes = {"num_classes": examples.n_outputs, "in_features": math.prod(shape)}
     return sizes | ({"in_channels": shape[0], "image": shape[-1]} if len(shape) == 3 else {})

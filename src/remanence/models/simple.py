@@ -1,13 +1,16 @@
-"""Small networks: logistic regression, a multilayer perceptron, a convolutional network for 8×8 images."""
+"""Small networks: logistic regression, a multilayer perceptron, a convolutional network for small images."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 from torch import nn
 
 from remanence.errors import InputError
+
+_SMALL_IMAGE = 8
 
 
 def logistic(in_features: int = 3072, num_classes: int = 10, bias: bool = True) -> nn.Sequential:
@@ -41,21 +44,31 @@ def mlp(
     return nn.Sequential(*layers[:-1])
 
 
-def small_conv(num_classes: int = 10, in_channels: int = 1, width: int = 16) -> nn.Sequential:
-    """A convolutional network for 8×8 images that trains in seconds on one core.
+def small_conv(
+    num_classes: int = 10, in_channels: int = 1, width: int = 16, image: int = 8, norm: str = "group"
+) -> nn.Sequential:
+    """A convolutional network for small square images that trains in seconds to minutes on one core.
 
-    Three convolutions with GroupNorm, then a linear layer. With BatchNorm, the gradient of an example would depend
-    on the other examples of its batch.
+    Three convolutions for images of up to 8×8 pixels, four for larger ones, each followed by a normalization; then a
+    linear layer.
+
+    Args:
+        num_classes: number of classes.
+        in_channels: channels of the images.
+        width: channels of the first convolution.
+        image: height and width of the images.
+        norm: `group` or `batch`. With BatchNorm, the gradient of an example depends on the other examples of its batch.
     """
-
-    def block(n_in: int, n_out: int, stride: int) -> list[nn.Module]:
-        convolution = nn.Conv2d(n_in, n_out, 3, stride=stride, padding=1, bias=False)
-        return [convolution, nn.GroupNorm(4, n_out), nn.ReLU()]
-
-    return nn.Sequential(
-        *block(in_channels, width, 1),
-        *block(width, 2 * width, 2),
-        *block(2 * width, 2 * width, 1),
-        nn.Flatten(),
-        nn.Linear(2 * width * 16, num_classes),
-    )
+    if norm not in ("group", "batch"):
+        raise InputError(f"`norm` must be group or batch; got {norm!r}.")
+    if image < 1:
+        raise InputError(f"`image` must be at least 1 pixel; got {image}.")
+    small = ((width, 1), (2 * width, 2), (2 * width, 1))
+    large = ((width, 2), (2 * width, 1), (2 * width, 2), (4 * width, 2))
+    layers: list[nn.Module] = []
+    channels, side = in_channels, image
+    for n_out, stride in small if image <= _SMALL_IMAGE else large:
+        normalized = nn.BatchNorm2d(n_out) if norm == "batch" else nn.GroupNorm(4, n_out)
+        layers += [nn.Conv2d(channels, n_out, 3, stride, 1, bias=False), normalized, nn.ReLU()]
+        channels, side = n_out, math.ceil(side / stride)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * side**2, num_classes))

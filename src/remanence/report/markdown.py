@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 
@@ -25,6 +25,34 @@ class Described(Protocol):
     @property
     def preset(self) -> str:
         """Which settings were taken."""
+
+    @property
+    def criterion(self) -> str:
+        """How its claims are decided, as it was written beforehand."""
+
+
+class Order(Protocol):
+    """The commit of a criterion beside the first run that decides."""
+
+    @property
+    def criterion(self) -> str:
+        """The commit of the criterion; empty if it is not known."""
+
+    @property
+    def committed(self) -> datetime | None:
+        """When it was committed."""
+
+    @property
+    def computed_by(self) -> Sequence[str]:
+        """The commits that computed the deciding seeds."""
+
+    @property
+    def started(self) -> datetime | None:
+        """When the first of them began."""
+
+    @property
+    def seeds(self) -> Sequence[int]:
+        """The deciding seeds that models were trained with."""
 
 
 class Origin(Protocol):
@@ -63,11 +91,15 @@ class Origin(Protocol):
         """As TOML."""
 
     @property
+    def order(self) -> Order:
+        """The criterion beside the runs that decide."""
+
+    @property
     def version(self) -> str:
         """Of Remanence."""
 
 
-_MARKS = {"agrees": "**agrees**", "disagrees": "**does not agree**", "undecided": "**undecided**"}
+MARKS = {"agrees": "**agrees**", "disagrees": "**does not agree**", "undecided": "**undecided**"}
 
 
 def result_page(
@@ -79,9 +111,10 @@ def result_page(
         f"The paper: {study.claim}" if not study.claim.startswith("Not in the paper") else study.claim,
         _verdicts(document["verdicts"]),
         *([study.note] if study.note else []),
+        *([_criterion(study, origin.order)] if study.criterion else []),
         *(f"![{study.title}]({folder}/{name}.png)" for name in figures),
         *(
-            f"## {title}\n\n{_table(table['header'], table['rows'])}"
+            f"## {title}\n\n{markdown_table(table['header'], table['rows'])}"
             for title, table in document["tables"].items()
         ),
         _origin(study, origin, folder, figures),
@@ -89,54 +122,48 @@ def result_page(
     return "\n\n".join(parts) + "\n"
 
 
-def overview_row(
-    name: str, study: Described, seeds: int, verdicts: Sequence[Mapping[str, str]]
-) -> tuple[str, ...]:
-    """A study's line in the overview: which claims agree, which do not, which cannot be told."""
-    counts = (str(sum(verdict["agreement"] == word for verdict in verdicts)) for word in _MARKS)
-    return f"[{study.title}]({name}.md)", f"`{study.preset}`, {_seeds(seeds)}", *counts
+def _criterion(study: Described, order: Order) -> str:
+    parts = [f"## Criterion\n\n{study.criterion.strip()}"]
+    if order.criterion and order.committed is not None:
+        parts.append(f"Committed in `{order.criterion[:12]}`, {order.committed:%Y-%m-%d %H:%M:%S} UTC.")
+    if order.started is not None and order.seeds:
+        by = ", ".join(f"`{commit[:12]}`" for commit in order.computed_by) or "sources outside git"
+        first, last = order.seeds[0], order.seeds[-1]
+        which = f"seed {first} was" if first == last else f"seeds {first} to {last} were"
+        parts.append(f"The deciding {which} trained from {order.started:%Y-%m-%d %H:%M:%S} UTC on, by {by}.")
+    return "\n\n".join(parts)
 
 
-def overview_page(rows: Mapping[str, Sequence[str]], before: str = "") -> str:
-    """All studies in one table.
-
-    Args:
-        rows: by study.
-        before: the page as it was, whose lines on other studies stay.
-    """
-    old = {name: line for line in before.splitlines() if (name := row_name(line)) is not None}
-    new = {name: _line(row) for name, row in rows.items()}
-    header = ("study", "settings", "claims that agree", "that do not", "undecided")
-    table = "\n".join([_line(header), _line(["---"] * len(header)), *(old | new).values()])
+def _verdicts(verdicts: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        (verdict["claim"], verdict["saw"], *claim_cells(verdict), MARKS[verdict["agreement"]])
+        for verdict in verdicts
+    ]
+    rules = list(dict.fromkeys(verdict["rule"] for verdict in verdicts if verdict["rule"]))
+    table = markdown_table(("claim", "what we saw", "effect", "p", "verdict"), rows)
+    listed = "\n".join(f"- {rule}" for rule in rules)
+    never = list(dict.fromkeys(verdict["why_undecided"] for verdict in verdicts if verdict["why_undecided"]))
+    said = "".join(f" {sentence}" for sentence in never)
     return (
-        "\n\n".join(
-            [
-                "# The paper's figures, made here",
-                "Every figure comes from one file in `studies/` and one command, which its page names. Verdicts are "
-                "computed from the numbers by the rules on the pages; a claim that does not reproduce at this size is "
-                "counted as such.",
-                table,
-            ]
-        )
-        + "\n"
+        f"{table}\n\nA verdict is computed from the numbers; *agrees* and *disagrees* both need p < 0.05 after the "
+        f"correction for all claims on this page (Holm), in brackets.{said} The rule:\n\n{listed}"
     )
 
 
-def row_name(line: str) -> str | None:
-    """Of which study a line of an overview tells."""
-    match = re.match(r"\| \[.*?\]\(([^()]+)\.md\) \|", line)
-    return match[1] if match else None
+def claim_cells(verdict: Mapping[str, Any]) -> tuple[str, str]:
+    """Effect with its interval, and the p-values for and against a claim."""
+    test = verdict["test"]
+    if test is None:
+        return "none", "none"
+    effect = "unknown" if test["effect"] is None else f"{test['effect']:.3g}"
+    if test["interval"] is not None:
+        effect += " ({:.3g} to {:.3g})".format(*test["interval"])
+    for_it, against = (f"{test[name]:.2g} ({test[f'{name}_holm']:.2g})" for name in ("p", "p_against"))
+    return f"{test['unit']}: {effect}", f"for {for_it}, against {against}"
 
 
-def _verdicts(verdicts: Sequence[Mapping[str, str]]) -> str:
-    rows = [(verdict["claim"], verdict["saw"], _MARKS[verdict["agreement"]]) for verdict in verdicts]
-    rules = list(dict.fromkeys(verdict["rule"] for verdict in verdicts if verdict["rule"]))
-    table = _table(("claim", "what we saw", "verdict"), rows)
-    listed = "\n".join(f"- {rule}" for rule in rules)
-    return f"{table}\n\nA verdict is computed from the numbers. The rule:\n\n{listed}"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; bars in cells are escaped."""
     return "\n".join(_line(row) for row in (header, ["---"] * len(header), *rows))
 
 
@@ -144,7 +171,8 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _seeds(count: int) -> str:
+def seed_count(count: int) -> str:
+    """A number of seeds in words."""
     return "1 seed" if count == 1 else f"{count} seeds"
 
 
@@ -158,8 +186,8 @@ def _origin(study: Described, origin: Origin, folder: str, figures: Sequence[str
             "",
             f"```sh\n{origin.command}\n```",
             "",
-            f"Preset `{study.preset}`, {_seeds(origin.seeds)}, {origin.stages} stages (shared with other studies where "
-            f"they ask the same), {origin.core_seconds:,.0f} s of work, each stage on one core, done within "
+            f"Preset `{study.preset}`, {seed_count(origin.seeds)}, {origin.stages} stages (shared with other studies "
+            f"where they ask the same), {origin.core_seconds:,.0f} s of work, each stage on one core, done within "
             f"{origin.wall_seconds:,.0f} s; finished {origin.finished}; Remanence {origin.version}; "
             f"{'; '.join(origin.machines)}.",
             "",

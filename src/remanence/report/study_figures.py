@@ -231,6 +231,26 @@ def pictures_figure(rows: Mapping[str, Sequence[tuple[NDArray[np.floating[Any]],
         return figure
 
 
+def predictors_figure(scores: Mapping[str, Sequence[Sequence[float]]], targets: Sequence[str]) -> Figure:
+    """One panel per target, one row per score: the mean correlation as a line, one dot per seed."""
+    with look():
+        figure = new_figure(3.1 * len(targets) + 1.2, 0.34 * len(scores) + 1.2)
+        panels = figure.subplots(1, len(targets), sharey=True, squeeze=False)[0]
+        for place, (panel, target) in enumerate(zip(panels, targets, strict=True)):
+            for row, by_target in enumerate(scores.values()):
+                values = by_target[place]
+                colour = SERIES[row % len(SERIES)]
+                panel.plot(values, [row] * len(values), "o", color=colour, ms=4, alpha=0.5)
+                if values:
+                    panel.plot(float(np.mean(values)), row, "|", color=colour, ms=16, mew=2)
+            panel.axvline(0, color="#888", lw=0.8)
+            panel.set_title(target, fontsize=9)
+        panels[0].set_yticks(range(len(scores)), list(scores), fontsize=8)
+        panels[0].invert_yaxis()
+        figure.supxlabel("rank correlation over examples (line: mean over seeds)", fontsize=9)
+        return figure
+
+
 def interval_text(interval: Sequence[float | None] | None) -> str:
     """An interval of epochs in words: `(1.5 to 8.0)`, `(from 20.0)` when it is open, empty when there is none."""
     if interval is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,11 +23,18 @@ from remanence.storage import SEAL, create, open_folder
 from remanence.storage.table_reading import read_record
 from remanence.training import Run
 from remanence.types import Ids, as_ids
-from remanence.unlearning import full_names, make_method
+from remanence.unlearning import FoldTargets, full_names, has_fold_targets, make_method, read_fold_targets
 
 FOLDER = "calibration"
-_FORMAT = 2
+AUTO = "auto"
+"""The method that stands for a choice between `CANDIDATES` in every request."""
+CANDIDATES = ("finetune", "out_of_fold", "reset", "shrink_perturb")
+_AUTO_OPTIONS: Mapping[str, Mapping[str, Any]] = {"reset": {"distillation": 0.5}}
+"""Hyperparameters that differ from a method's defaults: distillation wins accuracy back sooner after a reset."""
+_FORMAT = 4
 _ARRAYS = ("labels", "left_out", "log_odds", "calls")
+_SIGNAL = "verdict_"
+"""Prefix of the arrays that only the verdict reads."""
 _WEIGHT_DECAY = 1e-3
 """Weight decay of unlearning when the model was trained with none."""
 
@@ -37,9 +44,10 @@ class CalibrationSettings:
     """How to calibrate.
 
     Args:
-        method: the method that requests will be unlearned with.
-        options: its hyperparameters. By default the learning rate of training and twice its weight decay, which makes
-            a model forget examples that it no longer sees.
+        method: the method that requests will be unlearned with; `auto` calibrates several, and every request takes the
+            one with the smallest expected cost.
+        options: its hyperparameters; none with `auto`. By default the learning rate of training and twice its weight
+            decay, which makes a model forget examples that it no longer sees.
         sets: number of forget sets to unlearn.
         small: number of further sets with fewer than 20 examples, for requests of that size.
         sizes: smallest and largest size of the sets.
@@ -71,18 +79,40 @@ class CalibrationSettings:
             raise InputError(f"`budget` must be at least 1 step; got {self.budget}.")
         if self.method == "retrain":
             raise InputError("`retrain` needs no calibration: it takes as long as training.")
+        if self.method == AUTO and self.options:
+            raise InputError(f"`options` cannot be given with {AUTO}; got {', '.join(self.options)}.")
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods to calibrate."""
+        return CANDIDATES if self.method == AUTO else (self.method,)
 
     def resolved(self, run: Run) -> CalibrationSettings:
         """The same settings with the defaults that depend on the run."""
         recipe = run.settings.recipe
-        defaults = {
-            "learning_rate": recipe.learning_rate,
-            "weight_decay": 2 * recipe.weight_decay or _WEIGHT_DECAY,
-        }
-        options = defaults | full_names(self.options)
-        make_method(self.method, options, recipe)
+        options = {} if self.method == AUTO else _default_options(run) | full_names(self.options)
+        if self.method != AUTO:
+            make_method(self.method, with_targets(self.method, options, Path(FOLDER)), recipe)
         steps = recipe.total_steps(len(run.data()[0]))
         return replace(self, options=options, budget=self.budget or steps)
+
+    def options_of(self, method: str, run: Run) -> dict[str, Any]:
+        """The hyperparameters of one of the methods."""
+        if self.method != AUTO:
+            return dict(self.options)
+        return _default_options(run) if method == "finetune" else dict(_AUTO_OPTIONS.get(method, {}))
+
+
+def with_targets(method: str, options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Options with the folder of the fold models' outputs, if the method needs one and none was given."""
+    if method != "out_of_fold" or "targets" in options:
+        return dict(options)
+    return {"targets": str(folder.resolve()), **options}
+
+
+def _default_options(run: Run) -> dict[str, Any]:
+    recipe = run.settings.recipe
+    return {"learning_rate": recipe.learning_rate, "weight_decay": 2 * recipe.weight_decay or _WEIGHT_DECAY}
 
 
 @dataclass(frozen=True)
@@ -94,12 +124,16 @@ class TrialResult:
         metric: the metric of its criterion.
         accuracy_change: change of test accuracy.
         seconds_per_step: of unlearning with its evaluations; None when it was not measured.
+        method: the method that it was unlearned with.
+        stays: whether it stayed forgotten after three epochs on retained data; None when it was not tried.
     """
 
     run: CalibrationRun
     metric: StoppingMetric
     accuracy_change: float
     seconds_per_step: float | None
+    method: str
+    stays: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +146,8 @@ class Calibration:
         trials: the forget sets that were unlearned.
         retraining: steps and seconds of training a reference model, and its test accuracy; medians.
         inherited: whether it was made before examples were removed from the run.
+        targets: what the reference models say about the examples that they left out; None if their outputs are not
+            numbers.
     """
 
     settings: CalibrationSettings
@@ -119,30 +155,40 @@ class Calibration:
     trials: Sequence[TrialResult]
     retraining: Mapping[str, float]
     inherited: bool = False
+    targets: FoldTargets | None = None
 
-    def runs(self, metric: StoppingMetric) -> list[CalibrationRun]:
-        """The runs whose criterion uses this metric."""
-        return [trial.run for trial in self.trials if trial.metric == metric]
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that were calibrated."""
+        return tuple(dict.fromkeys(trial.method for trial in self.trials))
 
-    def forecaster(self, metric: StoppingMetric) -> Forecaster:
+    def runs(self, metric: StoppingMetric, method: str | None = None) -> list[CalibrationRun]:
+        """The runs whose criterion uses this metric, by one method; by the first by default."""
+        wanted = method or self.methods[0]
+        return [trial.run for trial in self.trials if trial.metric == metric and trial.method == wanted]
+
+    def forecaster(self, metric: StoppingMetric, method: str | None = None) -> Forecaster:
         """A forecaster fitted on these runs; refused when there are too few."""
-        if metric not in self._forecasters:
-            if not self.runs(metric) and metric == "log_odds":
+        key = metric, method or self.methods[0]
+        if key not in self._forecasters:
+            if not self.runs(*key) and metric == "log_odds":
                 raise InputError(
                     f"A request of fewer than {SMALL} ids needs a calibration with small sets; this one has none. "
                     f"Calibrate again with `small` of {ENOUGH} or more."
                 )
-            self._forecasters[metric] = Forecaster(self.runs(metric))
-        return self._forecasters[metric]
+            self._forecasters[key] = Forecaster(self.runs(*key))
+        return self._forecasters[key]
 
-    def seconds_per_step(self) -> float:
-        """The median over the trials, on the machine that calibrated."""
-        seconds = [trial.seconds_per_step for trial in self.trials]
+    def seconds_per_step(self, method: str | None = None) -> float:
+        """The median over the trials of a method, on the machine that calibrated."""
+        wanted = method or self.methods[0]
+        seconds = [trial.seconds_per_step for trial in self.trials if trial.method == wanted]
         return float(np.median([value for value in seconds if value is not None]))
 
     def without(self, ids: Ids) -> Calibration:
         """The calibration of a run that these examples are removed from."""
-        return replace(self, pool=self.pool.without(ids), inherited=True)
+        targets = None if self.targets is None else self.targets.without(ids)
+        return replace(self, pool=self.pool.without(ids), inherited=True, targets=targets)
 
     def write(self, folder: Path, model: str) -> None:
         """Write it into a folder, for the model with these weights."""
@@ -153,15 +199,19 @@ class Calibration:
                     "format": _FORMAT,
                     "model": model,
                     "inherited": self.inherited,
+                    "signals": sorted(pool.signals),
                     "settings": asdict(self.settings),
                 }
             )
-            draft.tensors("reference", {name: getattr(pool, name) for name in _ARRAYS})
+            signals = {_SIGNAL + name: values for name, values in pool.signals.items()}
+            draft.tensors("reference", {name: getattr(pool, name) for name in _ARRAYS} | signals)
             draft.document("facts", {"retraining": dict(self.retraining), "ids": pool.ids.tolist()})
             draft.rows("trials", map(asdict, self.trials))
+            if self.targets is not None:
+                self.targets.write_into(draft)
 
     @cached_property
-    def _forecasters(self) -> dict[str, Forecaster]:
+    def _forecasters(self) -> dict[tuple[str, str], Forecaster]:
         return {}
 
 
@@ -172,6 +222,7 @@ class _Config:
     format: int
     model: str
     inherited: bool
+    signals: tuple[Literal["predicted_log_odds", "log_odds"], ...]
     settings: CalibrationSettings
 
 
@@ -211,15 +262,24 @@ def read_calibration(run: Run) -> Calibration:
     if config.model != model_hash(run):
         raise RunFolderError(f"{path} was made for another model than {run.folder.path}; calibrate this one.")
     facts = folder.record("facts", _Facts)
-    arrays = folder.tensors("reference", labels="i1", left_out="b2", log_odds="f2", calls="f2")
+    signals = {_SIGNAL + name: "f2" for name in config.signals}
+    arrays = folder.tensors("reference", labels="i1", left_out="b2", log_odds="f2", calls="f2", **signals)
     try:
-        pool = ReferencePool(as_ids(facts.ids), **{name: arrays[name] for name in _ARRAYS})
+        pool = ReferencePool(
+            as_ids(facts.ids),
+            **{name: arrays[name] for name in _ARRAYS},
+            signals={name: arrays[_SIGNAL + name] for name in config.signals},
+        )
     except InputError as error:
         raise RunFolderError(f"{path} is damaged: {error}") from None
     trials = folder.records("trials", TrialResult)
     if (
         config.settings.budget is None
+        or not config.signals
         or len({frozenset(trial.run.difficulty.proxies) for trial in trials}) > 1
     ):
-        raise RunFolderError(f"{path} is damaged: expected a budget, and the same proxies in every trial.")
-    return Calibration(config.settings, pool, trials, asdict(facts.retraining), config.inherited)
+        raise RunFolderError(
+            f"{path} is damaged: expected a budget, signals for the verdict, and the same proxies in every trial."
+        )
+    targets = read_fold_targets(path) if has_fold_targets(folder) else None
+    return Calibration(config.settings, pool, trials, asdict(facts.retraining), config.inherited, targets)

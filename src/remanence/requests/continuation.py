@@ -90,7 +90,13 @@ def _refuse_second(run: Path, out: Path) -> None:
     other = continuation(run)
     if other is None or other.folder == out.resolve():
         return
-    if other.finished or (other.folder / SEAL).exists():
+    if not other.finished and (other.folder / SEAL).exists():
+        raise RunFolderError(
+            f"A request on {run} was not forgotten; it is in {other.folder}. Go on with it there (`resume`, or "
+            "`method` retrain), begin from that run, where its ids stay open, or delete that folder (or set `apart`). "
+            "Nothing was changed."
+        )
+    if other.finished:
         moved = "" if other.folder.exists() else " (it is no longer there; it may have been moved)"
         raise RunFolderError(
             f"{run} is continued in {other.folder}{moved}: begin from that run, so that the removed examples stay "

@@ -7,44 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remanence.errors import DataError, RemanenceError, RunFolderError
-from remanence.requests.signing import (
-    digest_holds,
-    file_hmac,
-    file_sha256,
-    hash_ids,
-    is_signature,
-    serialize,
-    signature_holds,
-)
+from remanence.errors import DataError, RemanenceError
+from remanence.requests.attestation import digest_holds, parse, serialize, signature_holds
+from remanence.requests.signing import file_hmac, file_sha256, hash_ids, person_hmac, reference_of
 from remanence.storage import SEAL, Folder, open_folder
-from remanence.storage.parsing import parse_json
 
 FILE = "evidence.json"
 PAGE = "evidence.html"
-KIND = "evidence"
-FORMAT = 3
-_SHAPE: Mapping[str, type | tuple[type, ...]] = {
-    "version": str,
-    "made": str,
-    "request": dict,
-    "model": dict,
-    "method": dict,
-    "plan": dict,
-    "actual": dict,
-    "audit": list,
-    "not_measured": list,
-    "bounds": list,
-    "ledger": list,
-    "remaining_artifacts": list,
-    "erased": list,
-    "supersedes": (str, type(None)),
-    "disclosure": str,
-    "versions": dict,
-    "page_sha256": str,
-    "digest": str,
-    "signature": (dict, type(None)),
-}
+_WEIGHTS = "weights.safetensors"
 
 
 @dataclass(frozen=True)
@@ -55,77 +25,95 @@ class Check:
     holds: bool
 
 
-def read_evidence(path: Path) -> dict[str, Any]:
-    """The content of an evidence.json; not verified."""
+def evidence_folder(number: int) -> str:
+    """Where a run has its evidence: beside the model, or for the requests of a batch, from 1 on, in a folder each."""
+    return f"evidence-{number}" if number else ""
+
+
+def read_evidence(path: str | Path) -> dict[str, Any]:
+    """The content of an evidence.json, with its `signature` (None if it is not signed); not verified."""
+    path = Path(path)
     if not path.is_file():
         raise DataError(f"{path} must be an evidence.json; it is not there.")
-    try:
-        document = parse_json(path.read_bytes(), path)
-    except RunFolderError as error:
-        raise DataError(f"{path} must be an evidence.json. It was damaged or changed: {error}") from None
-    if not isinstance(document, dict) or document.get("remanence") != KIND:
-        raise DataError(f"{path} must be an evidence.json; it is another document.")
-    if document.get("format") != FORMAT:
+    document = parse(path.read_bytes(), path)
+    if (document["signer"] is None) != (document["signature"] is None):
         raise DataError(
-            f"{path} is evidence of format {str(document.get('format'))[:20]}; this version reads format {FORMAT}."
+            f"{path} must be signed by the key that it names. Its envelope was removed or replaced."
         )
-    for name, kind in _SHAPE.items():
-        if name not in document or not isinstance(document[name], kind):
-            raise DataError(
-                f"{path} lacks {name}, or it is not what it should be. It was damaged or changed."
-            )
-    if not _is_about_files(document["model"]) or not _is_about_ids(document["request"]):
-        raise DataError(f"{path} does not say which files and ids it is about. It was damaged or changed.")
-    if not is_signature(document["signature"]):
-        raise DataError(f"{path} has a signature that Remanence would not write. It was damaged or changed.")
     return document
 
 
 def verify_evidence(
-    path: Path,
+    path: str | Path,
     *,
-    run: Path | None = None,
+    run: str | Path | None = None,
     public_key: str | None = None,
     ids: Sequence[int | str] | None = None,
+    person: str | None = None,
 ) -> list[Check]:
     """Check everything that can be checked.
 
+    Without `public_key`, a signature shows that the content belongs to the key that it names, not whose key that is.
+
     Args:
         path: the evidence.json.
-        run: the folder of the model; the folder of the file by default.
+        run: the folder of the model; by default the folder of the file, or of a batch, the folder around it.
         public_key: the key that must have signed it, as hexadecimal digits.
-        ids: examples that must be exactly those of the request. Needs the ledger of the run, which has the salt.
+        ids: the list of the request: all its examples, and as many others as were skipped. Needs the ledger of the run,
+            which has the salt.
+        person: the person that the request must be for. Needs the ledger of the run.
     """
+    path = Path(path)
     document = read_evidence(path)
-    folder = path.parent if run is None else run
+    folder = _run_of(path) if run is None else Path(run)
+    _refuse_other_model(document, path, folder)
     checks = [*_check_document(document, path, public_key), *_check_files(document, folder)]
-    if path.parent == folder and (folder / SEAL).exists():
+    if _run_of(path) == folder and (folder / SEAL).exists():
         checks += _check_folder(folder, path)
     if ids is not None:
         checks.append(Check("the ids are those of the request", _same_ids(document, folder, ids)))
+    if person is not None:
+        checks.append(Check("the person is that of the request", _same_person(document, folder, person)))
     return checks
+
+
+def _run_of(path: Path) -> Path:
+    """The folder of the run that evidence is part of."""
+    folder = path.parent
+    is_part = folder.name.startswith(evidence_folder(1)[:-1]) and not (folder / SEAL).exists()
+    return folder.parent if is_part and (folder.parent / SEAL).exists() else folder
 
 
 def not_covered(folder: Path) -> list[str]:
     """Files in the folder of a run that `verify_evidence` does not cover, relative to the folder."""
     covered = {SEAL, *open_folder(folder).files()}
-    for sealed in folder.glob(f"*/{SEAL}"):
+    for sealed in folder.glob(f"*/**/{SEAL}"):
         inside = sealed.parent.relative_to(folder)
         covered |= {str(inside / name) for name in (SEAL, *open_folder(sealed.parent).files())}
     files = (file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
     return sorted(name for name in files if name not in covered)
 
 
+def _refuse_other_model(document: Mapping[str, Any], path: Path, folder: Path) -> None:
+    """Evidence beside an intact run that it is not about is a mistake, not a forgery."""
+    if not (folder / SEAL).exists():
+        return
+    sealed, weights = open_folder(folder).files().get(_WEIGHTS), folder / _WEIGHTS
+    intact = weights.is_file() and file_sha256(weights) == sealed
+    if intact and sealed != document["model"]["after"]["weights"]:
+        raise DataError(f"{path} is evidence about another model than the one in {folder}.")
+
+
 def _check_document(document: Mapping[str, Any], path: Path, public_key: str | None) -> Iterator[Check]:
-    signature = document["signature"]
+    signer = document["signer"]
     unchanged = path.read_bytes() == serialize(document)
     yield Check("the document is written as Remanence writes it, byte for byte", unchanged)
     yield Check("the digest matches the content", digest_holds(document))
-    if signature is not None:
+    if signer is not None:
         yield Check("the signature matches the content and the public key", signature_holds(document))
     if public_key is not None:
-        signer = None if signature is None else signature["public_key"]
-        yield Check("it was signed with the given key", signer == public_key)
+        holds = signer is not None and signer["public_key"] == public_key
+        yield Check("it was signed with the given key", holds)
     page = path.with_name(PAGE)
     if page.exists():
         yield Check(f"{page} is the page of this document", file_sha256(page) == document["page_sha256"])
@@ -137,8 +125,9 @@ def _check_files(document: Mapping[str, Any], folder: Path) -> Iterator[Check]:
         file = folder / name
         holds = file.is_file() and file_sha256(file) == digest
         yield Check(f"{file} is the file that the evidence is about", holds)
+    salt = _salt(document, folder)
     for name, digest in after["keyed_files"].items():
-        file, salt = folder / name, _salt(folder)
+        file = folder / name
         holds = salt is not None and file.is_file() and file_hmac(file, salt) == digest
         yield Check(f"{file} is the file that the evidence is about (by the key in the run's ledger)", holds)
 
@@ -147,9 +136,9 @@ def _check_folder(folder: Path, path: Path) -> Iterator[Check]:
     """The seal of the run and of the folders inside it."""
     yield Check(
         "it is the evidence that the run was sealed with",
-        _seal_of(folder).files().get(FILE) == file_sha256(path),
+        _seal_of(folder).files().get(path.relative_to(folder).as_posix()) == file_sha256(path),
     )
-    for sealed in (folder, *sorted(seal.parent for seal in folder.glob(f"*/{SEAL}"))):
+    for sealed in (folder, *sorted(seal.parent for seal in folder.glob(f"*/**/{SEAL}"))):
         yield Check(f"every file of {sealed} is as it was sealed", _is_intact(sealed))
 
 
@@ -165,37 +154,29 @@ def _is_intact(folder: Path) -> bool:
     return True
 
 
-def _salt(folder: Path) -> str | None:
-    """The key of the ids' hashes, from the private ledger of the run; None without it."""
+def _salt(document: Mapping[str, Any], folder: Path) -> str | None:
+    """The key of the hashes of a request, from the private ledger of the run; None without it."""
     try:
-        row = _seal_of(folder).rows("ledger")[-1]
-        bytes.fromhex(row["salt"])
-    except (RemanenceError, OSError, IndexError, KeyError, TypeError, ValueError):
+        salts = [str(row["salt"]) for row in _seal_of(folder).rows("ledger")]
+        reference = document["request"]["reference"]
+        return next((salt for salt in reversed(salts) if reference_of(salt) == reference), None)
+    except (RemanenceError, OSError, KeyError, TypeError, ValueError):
         return None
-    return str(row["salt"])
 
 
 def _same_ids(document: Mapping[str, Any], folder: Path, ids: Sequence[int | str]) -> bool:
-    recorded = document["request"]["ids"]
-    if recorded["how"] == "plain":
-        return sorted(map(str, recorded["values"])) == sorted(map(str, ids))
-    salt = _salt(folder)
-    return salt is not None and sorted(hash_ids(ids, salt)) == sorted(map(str, recorded["values"]))
+    """Whether the list has every example of the request, and only as many others as were skipped."""
+    request = document["request"]
+    recorded, skipped = set(map(str, request["ids"]["values"])), sum(request["skipped"].values())
+    if request["ids"]["how"] == "plain":
+        listed = set(map(str, ids))
+    elif (salt := _salt(document, folder)) is not None:
+        listed = set(hash_ids(ids, salt))
+    else:
+        return False
+    return recorded <= listed and len(listed - recorded) == skipped
 
 
-def _is_about_files(model: Mapping[str, Any]) -> bool:
-    after = model.get("after")
-    return (
-        isinstance(after, dict)
-        and all(isinstance(after.get(name), dict) for name in ("files", "keyed_files"))
-        and all(
-            isinstance(digest, str) and name == Path(name).name
-            for files in (after["files"], after["keyed_files"])
-            for name, digest in files.items()
-        )
-    )
-
-
-def _is_about_ids(request: Mapping[str, Any]) -> bool:
-    ids = request.get("ids")
-    return isinstance(ids, dict) and isinstance(ids.get("how"), str) and isinstance(ids.get("values"), list)
+def _same_person(document: Mapping[str, Any], folder: Path, person: str) -> bool:
+    salt, recorded = _salt(document, folder), document["request"]["person_hmac"]
+    return salt is not None and bool(recorded) and recorded == person_hmac(person, salt)

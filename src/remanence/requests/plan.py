@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy.stats import rankdata
 
-from remanence.experiments import measure, sampled
+from remanence.experiments import measure
 from remanence.forecast import Expectation, Forecast, difficulty_of
-from remanence.requests.calibration import Calibration, read_calibration
-from remanence.requests.criterion import MONITORED, SAMPLE, SMALL, SPREADS, Criterion, criterion_for
+from remanence.requests.calibration import FOLDER, Calibration, read_calibration, with_targets
+from remanence.requests.criterion import MONITORED, Criterion, criterion_for, stopping_split
+from remanence.requests.method_choice import MethodForecast, method_forecasts, why
+from remanence.requests.plan_caveats import caveats_of, hard_together, stream_caveats
 from remanence.requests.request import Request, model_hash
-from remanence.requests.request_ledger import bound_document, group_bound, removed_norms
+from remanence.requests.request_ledger import bound_document, group_bound, read_ledger, removed_norms
 from remanence.scores import ScoreTable, score_table
 from remanence.training import Run
 from remanence.types import Bound, Trace, positions_of
@@ -57,10 +59,12 @@ class Plan:
         accuracy: change of test accuracy in the calibration: median, and 5 % and 95 % quantiles.
         bound: on how much this and all earlier requests change the distribution of the trained model.
         method: the unlearning method.
+        methods: all calibrated methods, the smallest expected cost first; empty where there is one only.
         options: its hyperparameters.
         budget: maximum number of steps.
         action: the recommendation.
         caveats: limits of the plan, as sentences.
+        spent: cost of unlearning all requests since the model was trained, relative to retraining.
     """
 
     request: Request
@@ -79,6 +83,8 @@ class Plan:
     budget: int
     action: Action
     caveats: tuple[str, ...]
+    methods: tuple[MethodForecast, ...] = ()
+    spent: float = 0.0
 
     @property
     def percentiles(self) -> dict[int, float]:
@@ -105,20 +111,30 @@ class Plan:
                 f"Retrain: unlearning is expected to take {steps} steps, {self.share_of_retraining:.0%} of the cost of "
                 "retraining, and retraining leaves no uncertainty."
             )
-        settings = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in self.options.items())
+        numbers = {name: value for name, value in self.options.items() if isinstance(value, int | float)}
+        settings = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in numbers.items())
         return (
-            f"{_VERBS.get(self.method, self.method)} for about {steps} steps with {settings}, "
+            f"{_VERBS.get(self.method, self.method)} for about {steps} steps{' with ' if settings else ''}{settings}, "
             f"{self.share_of_retraining:.0%} of the cost of retraining."
         )
+
+    @property
+    def public_options(self) -> dict[str, Any]:
+        """The hyperparameters without the folder of the reference models' outputs, which only this machine knows."""
+        return {name: value for name, value in self.options.items() if name != "targets"}
+
+    def reason(self) -> str | None:
+        """Why this method was chosen, where there was a choice."""
+        return why(self.methods) if self.methods else None
 
     def minutes(self, steps: float) -> float:
         """The duration of this many steps, on the machine that calibrated."""
         return steps * self.seconds_per_step / 60
 
     def document(self, *, ids: bool = True) -> dict[str, Any]:
-        """The plan as JSON values, with or without the single examples."""
+        """The plan as JSON values, with or without the single examples and the name of the request."""
         return {
-            "request": self.request.forget_set.name,
+            **({"request": self.request.forget_set.name} if ids else {}),
             "size": len(self.request.ids),
             "model": self.model,
             "percentiles": {str(level): value for level, value in self.percentiles.items()},
@@ -129,10 +145,13 @@ class Plan:
             "forecast": self._forecast_document(),
             "retraining": {"steps": self.retraining["steps"], "minutes": self.retraining["seconds"] / 60},
             "share_of_retraining": self.share_of_retraining,
+            "spent_share_of_retraining": self.spent,
             "test_accuracy_change": dict(zip(("median", "low", "high"), self.accuracy, strict=True)),
             "bound": bound_document(self.bound, "group loss of all removed examples and of this request"),
             "method": self.method,
-            "options": dict(self.options),
+            "methods": [candidate.document() for candidate in self.methods],
+            "reason": self.reason(),
+            "options": self.public_options,
             "budget": self.budget,
             "action": self.action,
             "recommendation": self.recommendation(),
@@ -147,6 +166,7 @@ class Plan:
             "low": forecast.low,
             "high": forecast.high if bounded else None,
             "coverage": forecast.coverage,
+            "guaranteed": forecast.guaranteed,
             "beyond": list(forecast.beyond),
             "minutes": self.minutes(forecast.steps),
             "minutes_low": self.minutes(forecast.low),
@@ -165,7 +185,8 @@ class Plan:
         high = f"{self.forecast.high:.0f}" if math.isfinite(self.forecast.high) else "unknown"
         rows = {
             "request": f"{self.request.forget_set.name} ({len(self.request.ids)} examples)",
-            "steps": f"{self.forecast.steps:.0f} ({self.forecast.coverage:.0%}: {self.forecast.low:.0f} to {high})",
+            "steps": f"{self.forecast.steps:.0f} ({self.forecast.coverage:.0%}: {self.forecast.low:.0f} to {high}; at "
+            f"least {self.forecast.guaranteed:.0%} are guaranteed)",
             "minutes": f"{self.minutes(self.forecast.steps):.1f}; retraining {self.retraining['seconds'] / 60:.1f}",
             "median percentile": f"harder than {self.percentiles[50]:.0f} % of all examples",
             "forgotten when": self.criterion.sentence(),
@@ -198,9 +219,13 @@ def make_plan(
     now = _measure_now(run, request, settings.seed)
     done = criterion.is_close(now[criterion.metric])
     difficulty = difficulty_of(request.ids, table, done=done)
-    forecast = calibration.forecaster(criterion.metric).forecast(difficulty)
-    seconds_per_step = calibration.seconds_per_step()
-    expensive = _share(forecast, seconds_per_step, calibration.retraining) > _TOO_EXPENSIVE
+    candidates = method_forecasts(calibration, difficulty, criterion.metric)
+    method, forecast = candidates[0].method, candidates[0].forecast
+    seconds_per_step = calibration.seconds_per_step(method)
+    share = _share(forecast, seconds_per_step, calibration.retraining)
+    unlikely = len(candidates) > 1 and candidates[0].cost >= calibration.retraining["steps"]
+    spent = _spent(read_ledger(run), calibration.retraining)
+    caveats = caveats_of(calibration, request, expected, forecast, now)
     return Plan(
         request=request,
         model=model_hash(run),
@@ -211,14 +236,51 @@ def make_plan(
         forecast=forecast,
         seconds_per_step=seconds_per_step,
         retraining=calibration.retraining,
-        accuracy=_accuracy_changes(calibration),
+        accuracy=_accuracy_changes(calibration, method),
         bound=group_bound(removed_norms(run, trace, request.ids), trace),
-        method=settings.method,
-        options=settings.options,
+        method=method,
+        options=with_targets(method, settings.options_of(method, run), run.folder.path / FOLDER),
         budget=settings.budget,
-        action="nothing" if done else "retrain" if expensive else "unlearn",
-        caveats=_caveats(calibration, request, expected, forecast, now),
+        action="nothing" if done else "retrain" if share > _TOO_EXPENSIVE or unlikely else "unlearn",
+        caveats=(*caveats, *hard_together(table, request), *stream_caveats(spent, share)),
+        methods=tuple(candidates) if len(candidates) > 1 else (),
+        spent=spent,
     )
+
+
+def part_of_plan(
+    plan: Plan, run: Run, request: Request, calibration: Calibration, table: ScoreTable, *, together: int
+) -> Plan:
+    """The plan of one of several requests that are unlearned together, whose forecast and criterion they share.
+
+    Args:
+        plan: the plan of all of them.
+        run: the run.
+        request: one of them.
+        calibration: the run's calibration.
+        table: the scores of the run's examples.
+        together: the number of requests.
+    """
+    others = together - 1
+    sentence = (
+        f"This request was unlearned together with {others} other{'' if others == 1 else 's'}; forecast, steps, cost "
+        "and the criterion of unlearning are those of all of them."
+    )
+    return replace(
+        plan,
+        request=request,
+        members=_members(run, table, request),
+        expected=calibration.pool.expect(request.ids),
+        now=_measure_now(run, request, calibration.settings.seed),
+        caveats=(sentence, *plan.caveats),
+    )
+
+
+def _spent(ledger: Sequence[Mapping[str, Any]], retraining: Mapping[str, float]) -> float:
+    """The recorded cost of all unlearning since the model was trained, relative to retraining."""
+    last = max((i for i, row in enumerate(ledger) if row["method"] == "retrain"), default=-1)
+    seconds = [row.get("seconds", 0.0) for row in ledger[last + 1 :] if not row.get("part_of")]
+    return math.fsum(seconds) / max(retraining["seconds"], 1e-9)
 
 
 def _share(forecast: Forecast, seconds_per_step: float, retraining: Mapping[str, float]) -> float:
@@ -226,7 +288,7 @@ def _share(forecast: Forecast, seconds_per_step: float, retraining: Mapping[str,
 
 
 def _measure_now(run: Run, request: Request, seed: int) -> dict[str, float]:
-    split = sampled(run.split(request.forget_set), SAMPLE, seed)
+    split = stopping_split(run.split(request.forget_set), seed)
     return {row.metric: row.value for row in measure(run.model(), split, MONITORED, step=0, seed=seed)}
 
 
@@ -235,49 +297,13 @@ def _members(run: Run, table: ScoreTable, request: Request) -> tuple[Member, ...
     rows = positions_of(request.ids, table.ids, what="the trace")
     losses, ranks = all_losses[rows], 100 * (rankdata(all_losses)[rows] - 0.5) / len(all_losses)
     examples = run.clean[0].take(request.ids)
-    labels = [examples.class_names[int(label)] for label in examples.labels]
+    labels = examples.label_texts()
     order = np.argsort(-losses, kind="stable")
     ids = request.ids.tolist()
     return tuple(Member(ids[i], labels[i], float(losses[i]), float(ranks[i])) for i in order)
 
 
-def _accuracy_changes(calibration: Calibration) -> tuple[float, float, float]:
-    changes = [trial.accuracy_change for trial in calibration.trials]
+def _accuracy_changes(calibration: Calibration, method: str) -> tuple[float, float, float]:
+    changes = [trial.accuracy_change for trial in calibration.trials if trial.method == method]
     median, low, high = np.quantile(changes, (0.5, 0.05, 0.95))
     return float(median), float(low), float(high)
-
-
-def _caveats(
-    calibration: Calibration,
-    request: Request,
-    expected: Expectation,
-    forecast: Forecast,
-    now: Mapping[str, float],
-) -> tuple[str, ...]:
-    sentences = [
-        f"Outside the calibrated range: {reason}." for reason in (*forecast.beyond, *expected.beyond)
-    ]
-    if not math.isfinite(forecast.high):
-        sentences.append(
-            "The interval has no upper end: too many calibration sets were not unlearned within the budget "
-            f"of {calibration.settings.budget} steps."
-        )
-    if calibration.inherited:
-        sentences.append("The calibration was made before earlier requests were removed from this model.")
-    if len(request.ids) < SMALL:
-        sentences.append(_small_request(len(request.ids), expected, now["log_odds"]))
-    return tuple(sentences)
-
-
-def _small_request(size: int, expected: Expectation, log_odds: float) -> str:
-    """What can and cannot be shown for a set this small."""
-    distance = (log_odds - expected.log_odds) / expected.log_odds_spread
-    return (
-        f"{size} example{'' if size == 1 else 's'} cannot be measured in points of accuracy: one is "
-        f"{100 / size:.0f} points. The criterion is the mean log-odds of the true class instead. Models never trained "
-        f"on them differ from each other by ±{expected.log_odds_spread:.2f} (one standard deviation); this model is "
-        f"{abs(distance):.1f} standard deviations {'above' if distance > 0 else 'below'} their mean of "
-        f"{expected.log_odds:.2f}. It can be shown that the model is within {SPREADS:g} standard deviations. It cannot "
-        "be shown that nothing remains: effects smaller than the differences between training runs cannot be "
-        "detected, in this model or in a retrained one."
-    )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from remanence.errors import InputError
 from remanence.report import image_uri, write_html
 from remanence.requests.plan import Plan
 from remanence.scores import score_table
@@ -15,6 +16,21 @@ from remanence.training import Run
 from remanence.types import Ids, as_ids
 
 _SHOWN = 16
+
+
+def check_page(path: Path, *, force: bool) -> None:
+    """Refuse a page that would overwrite a file, such as the list of ids.
+
+    Args:
+        path: where the page is to be written.
+        force: replace a page that exists.
+    """
+    if path.suffix.lower() != ".html":
+        raise InputError(f"`page` must end in .html; got {path}. Nothing was changed.")
+    if path.exists() and not force:
+        raise InputError(
+            f"{path} exists and was not changed; choose another `page`, or replace it with `force`."
+        )
 
 
 def write_plan_page(path: Path, run: Run, plan: Plan) -> None:
@@ -36,10 +52,11 @@ def write_plan_page(path: Path, run: Run, plan: Plan) -> None:
 
 def _gallery(run: Run, ids: Ids, losses: dict[Any, float]) -> list[dict[str, Any]]:
     examples = run.clean[0].take(ids)
+    labels = examples.label_texts()
     return [
         {
-            "image": _image(examples.inputs[row].numpy()),
-            "label": examples.class_names[int(examples.labels[row])],
+            "image": _image(examples.input_at(row).numpy()),
+            "label": labels[row],
             "id": example,
             "loss": losses[example],
         }

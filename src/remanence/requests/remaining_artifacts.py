@@ -13,6 +13,7 @@ import numpy as np
 from remanence.data.columns import read_columns, read_json, read_text
 from remanence.errors import RemanenceError
 from remanence.requests.request import model_hash
+from remanence.requests.signing import hash_ids
 from remanence.storage import SEAL, UNFINISHED, Folder, open_folder
 from remanence.training import Run, open_run
 from remanence.types import Ids
@@ -48,16 +49,44 @@ class RemainingArtifact:
         description: what it contains.
         earlier_model: whether it is the folder of an earlier model of the run, which `purge` can be told to erase.
         erasable: whether it is in a folder that `purge` was told to erase.
+        copy_of: the folder to erase that it is an identical copy of.
     """
 
     path: Path
     description: str
     earlier_model: bool = False
     erasable: bool = False
+    copy_of: Path | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file, or of all files in the folder; links are not followed."""
+        if self.path.is_symlink() or not self.path.is_dir():
+            return _bytes_of(self.path)
+        return sum(
+            _bytes_of(Path(folder) / name) for folder, _, names in os.walk(self.path) for name in names
+        )
 
     def document(self) -> dict[str, Any]:
         erases = self.earlier_model or self.erasable
         return {"path": str(self.path), "description": self.description, "purge_erases": erases}
+
+    def pseudonymous(self, salt: str) -> dict[str, Any]:
+        """The artifact for evidence: a path may name a person or a list, so its keyed hash takes its place."""
+        description = self.description if self.copy_of is None else "an identical copy of an earlier model"
+        (hashed,) = hash_ids([str(self.path.resolve())], salt)
+        return {
+            "description": description,
+            "path_hmac": hashed,
+            "purge_erases": self.earlier_model or self.erasable,
+        }
+
+
+def _bytes_of(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:  # removed meanwhile
+        return 0
 
 
 def find_remaining_artifacts(
@@ -73,6 +102,10 @@ def find_remaining_artifacts(
         skip: the folder of the run without the examples.
     """
     artifacts: dict[Path, RemainingArtifact] = {}
+    table = run.settings.source.data.table_path()
+    if table is not None and len(run.present(ids)):
+        description = "the table that the model was trained on, which still has their rows"
+        artifacts[table.resolve()] = RemainingArtifact(table.resolve(), description)
     for searched, (folder, subfolders, names) in enumerate(_walk(look_in, skip.resolve())):
         if searched == _MOST:
             limit = f"the search ended here, after {_MOST} folders; name narrower places with `look_in`"
@@ -114,8 +147,21 @@ def _in_sealed_folder(folder: Path, run: Run, models: set[str], ids: Ids) -> Ite
             )
     elif model_hash(other) in models:
         yield RemainingArtifact(folder, "an earlier model, which was trained on them", earlier_model=True)
-    elif _same_data(other, run) and _holds_any(other, ids):
-        yield RemainingArtifact(folder, "another model that was trained on them and still holds them")
+    else:
+        yield from _in_other_run(other, run, ids)
+
+
+def _in_other_run(other: Run, run: Run, ids: Ids) -> Iterator[RemainingArtifact]:
+    try:
+        holds = _same_data(other, run) and _holds_any(other, ids)
+    except RemanenceError:  # a request must not fail because of somebody else's folder
+        yield RemainingArtifact(
+            other.folder.path, "another model, whose data cannot be read; it may have been trained on them"
+        )
+        return
+    if holds:
+        description = "another model that was trained on them and still holds them"
+        yield RemainingArtifact(other.folder.path, description)
 
 
 def artifacts_of_ancestor(folder: Folder) -> list[RemainingArtifact]:
@@ -131,13 +177,16 @@ def artifacts_of_ancestor(folder: Folder) -> list[RemainingArtifact]:
 
 
 def _same_data(other: Run, run: Run) -> bool:
-    same = (other.settings.data, other.settings.data_dir) == (run.settings.data, run.settings.data_dir)
+    same = other.settings.same_data(run.settings)
     return same or other.clean[0].digest() == run.clean[0].digest()
 
 
 def _holds_any(run: Run, ids: Ids) -> bool:
-    """Whether the run was trained on some of them and has not unlearned all."""
-    return bool(run.was_trained_on(ids).any()) and not bool(np.isin(ids, run.forgotten).all())
+    """Whether the run, which is on the same data, was trained on some of them and has not unlearned these.
+
+    They need not be in the data any more: their rows may have been erased since.
+    """
+    return not bool(np.isin(ids, run.removed).all())
 
 
 def _walk(look_in: Iterable[Path], skip: Path) -> Iterator[tuple[Path, list[str], list[str]]]:

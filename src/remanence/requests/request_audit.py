@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,23 +11,85 @@ from torch import nn
 
 from remanence.audit import METRICS, Context, Evaluation, evaluate
 from remanence.audit.auditing import Finding
+from remanence.audit.relearning import Relearn
+from remanence.data import Split
+from remanence.errors import InputError
 from remanence.requests.plan import Plan
 from remanence.requests.request import Request
+from remanence.tasks.canaries import Canaries
 from remanence.training import Run
 
-_ALWAYS = ("mia", "log_odds", "ua", "ra", "test", "mia_accuracy", "mia_loss", "mia_entropy", "mia_margin")
+_ALWAYS = ("mia_confidence", "log_odds", "ua", "ra", "test", "mia", "mia_accuracy", "mia_loss", "mia_entropy")
 _IF_POISONED = ("gus", "gus_z")
+_HARM = ("harm", "harm_worst_class")
+_RELEARNING = ("relearn_retain", "relearn_retain_log_odds", "relearn_speed", "relearn_speed_log_odds")
 
 
-def audit_request(run: Run, plan: Plan, unlearned: nn.Module, oracle: Run | None) -> list[dict[str, Any]]:
-    """Every metric that can be computed, before and after unlearning, and for the oracle if there is one."""
-    split = run.split(plan.request.forget_set)
-    context = Context(poison=run.poison, clean=run.clean[0])
+def audit_request(
+    run: Run, plan: Plan, unlearned: nn.Module, oracle: Run | None, relearning: Relearn | None = None
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Every metric that can be computed, before and after unlearning, and for the oracle if there is one.
+
+    Args:
+        run: the run before unlearning.
+        plan: the plan of the request.
+        unlearned: the model after unlearning.
+        oracle: a run that was retrained without the examples.
+        relearning: fine-tunes copies of all these models; None to skip it.
+
+    Returns:
+        One row per metric, and what could not be measured, each with the reason.
+    """
     models = {"before": run.model(), "after": unlearned}
     if oracle is not None:
         models["oracle"] = oracle.model()
-    evaluations = {name: evaluate(model, split, context) for name, model in models.items()}
-    return [_row(name, evaluations, plan) for name in (*_ALWAYS, *poison_metrics(run, plan.request))]
+    evaluations = _evaluations(run, run.split(plan.request.forget_set), models, relearning)
+    names = [name for name in _ALWAYS if run.clean[0].has_classes or not METRICS[name].of_classes]
+    rows = [_row(name, evaluations, plan) for name in (*names, *poison_metrics(run, plan.request))]
+    reasons = []
+    for name in _further_metrics(run, oracle, relearning):
+        try:
+            rows.append(_row(name, evaluations, plan))
+        except InputError as reason:
+            reasons.append(f"{name}: {reason}")
+    return rows, reasons
+
+
+def _evaluations(
+    run: Run, split: Split, models: Mapping[str, nn.Module], relearning: Relearn | None
+) -> dict[str, Evaluation]:
+    shared = Context(poison=run.poison, clean=run.clean[0], canaries=_canaries_that_stay(run, split))
+    evaluations = {}
+    for name, model in models.items():
+        relearned = None if relearning is None else relearning(model, split, run.settings.recipe)
+        evaluations[name] = evaluate(model, split, replace(shared, relearned=relearned))
+    oracles = tuple(evaluations[name] for name in ("oracle",) if name in evaluations)
+    before = evaluations["before"]
+    return {
+        name: replace(
+            evaluation,
+            context=replace(evaluation.context, before=before, oracles=() if name == "oracle" else oracles),
+        )
+        for name, evaluation in evaluations.items()
+    }
+
+
+def _canaries_that_stay(run: Run, split: Split) -> Canaries | None:
+    """Whether a canary can be requested depends on its coin, so the bound is about the others."""
+    canaries = run.canaries
+    if canaries is None:
+        return None
+    stays = ~np.isin(canaries.examples.ids, split.forget.ids)
+    return Canaries(canaries.examples.take(canaries.examples.ids[stays]), canaries.included[stays])
+
+
+def _further_metrics(run: Run, oracle: Run | None, relearning: Relearn | None) -> Sequence[str]:
+    return (
+        *(() if relearning is None else _RELEARNING),
+        *_HARM,
+        *(() if oracle is None else ("rmia",)),
+        *(() if run.canaries is None else ("one_run_epsilon",)),
+    )
 
 
 def poison_metrics(run: Run, request: Request) -> tuple[str, ...]:
@@ -35,12 +98,23 @@ def poison_metrics(run: Run, request: Request) -> tuple[str, ...]:
     return _IF_POISONED if poisoned else ()
 
 
-def not_measured(run: Run, request: Request, oracle: Run | None) -> list[str]:
+def not_measured(run: Run, request: Request, oracle: Run | None, relearning: bool) -> list[str]:
     """What was not measured, with the reasons."""
     sentences = []
+    if not relearning:
+        sentences.append("Relearning: it was skipped (`remanence forget --no-relearning`).")
     if not poison_metrics(run, request):
         sentences.append(
             "GUS: none of these examples was trained with planted noise (`remanence train --poison`)."
+        )
+    if run.settings.table is not None:
+        sentences.append(
+            "What the medians, means, deviations and categories of the table's features reveal: they were computed "
+            "from all training rows, these included, and stay as they are."
+        )
+    if not run.clean[0].has_classes:
+        sentences.append(
+            "Metrics of class probabilities (mia_entropy): the model does not answer with classes."
         )
     if oracle is None:
         sentences.append(
@@ -52,9 +126,13 @@ def not_measured(run: Run, request: Request, oracle: Run | None) -> list[str]:
 
 def _row(name: str, evaluations: Mapping[str, Evaluation], plan: Plan) -> dict[str, Any]:
     metric, expected = METRICS[name], plan.expected
-    values = {model: metric(evaluation) for model, evaluation in evaluations.items()}
+    values = {
+        model: metric(evaluation)
+        for model, evaluation in evaluations.items()
+        if metric.needs != "oracles" or evaluation.context.oracles
+    }
     pool, spread = {
-        "mia": (expected.mia, expected.mia_spread),
+        "mia_confidence": (expected.mia, expected.mia_spread),
         "log_odds": (expected.log_odds, expected.log_odds_spread),
     }.get(name, (None, None))
     tolerance = metric.tolerance_for(evaluations["after"])

@@ -1,29 +1,33 @@
 """The ledger of a run: the requests that were carried out on it, and a bound on all of them together.
 
-It is private. `ledger.jsonl` has one row per request, with the ids. `removed.safetensors` has the gradient norms of all
-removed examples without their ids: sorted at every checkpoint and rounded up, so that they still give a bound but no
-longer identify an example.
+It is private (mode 0600). `ledger.jsonl` has one row per request, with the ids; `ledger-ids.json` has the ids of all
+examples that the run has forgotten, which no other file of it names. `removed.safetensors` has the gradient norms of
+all removed examples without their ids: sorted at every checkpoint and rounded up, so that they still give a bound but
+no longer identify an example.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from remanence.errors import RunFolderError
+from remanence.requests.signing import reference_of
 from remanence.storage import Draft
 from remanence.theory.group import group_loss
 from remanence.training import Run
+from remanence.training.run_folder import FORGOTTEN_IDS
 from remanence.types import Bound, Ids, Trace, positions_of
 
 _ALPHA = 8.0
 _LEDGER, _REMOVED = "ledger", "removed"
-_FILES = ("ledger.jsonl", "removed.safetensors")
-_PRIVATE = ("ids", "salt")
+_FILES = ("ledger.jsonl", "removed.safetensors", FORGOTTEN_IDS)
+_PRIVATE = ("ids", "salt", "request", "person", "list_sha256")
 _GRID = 1.05
 _MOST = 12
 """Number of checkpoints that a group's bound is computed from; more change it little and cost much."""
@@ -55,10 +59,16 @@ class _Row:
     seed: int
     steps: int
     reached: bool
+    outcome: Literal["forgotten", "not forgotten", "carried out, not judged", "retrained"]
     model_before: str
     model_after: str
     bound: _BoundRow
     cumulative: _BoundRow
+    person: str = ""
+    list_sha256: str = ""
+    seconds: float = 0.0
+    together: int = 1
+    part_of: str = ""
 
 
 def read_ledger(run: Run) -> list[dict[str, Any]]:
@@ -69,20 +79,34 @@ def read_ledger(run: Run) -> list[dict[str, Any]]:
     return run.folder.rows(_LEDGER)
 
 
+def is_batch(row: Mapping[str, Any]) -> bool:
+    """Whether a row is about several requests together, each of which has a row of its own before it."""
+    return row.get("together", 1) > 1 and not row.get("part_of")
+
+
 def write_ledger(
-    draft: Draft, rows: Sequence[Mapping[str, Any]], norms: Floats, steps: NDArray[np.int64]
+    draft: Draft,
+    rows: Sequence[Mapping[str, Any]],
+    norms: Floats,
+    steps: NDArray[np.int64],
+    forgotten: Sequence[int | str],
 ) -> list[str]:
-    """Write the ledger and the norms of all removed examples; returns the names of the files."""
+    """Write the ledger, the norms and the ids of all removed examples; returns the names of the files."""
     draft.rows(_LEDGER, rows)
     draft.tensors(_REMOVED, {"norms": norms, "steps": steps})
+    draft.document(Path(FORGOTTEN_IDS).stem, {"forgotten": list(forgotten)})
     for name in _FILES:
         draft.file(name).chmod(0o600)
     return list(_FILES)
 
 
 def public_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The ledger without ids and salts."""
-    return [{key: value for key, value in row.items() if key not in _PRIVATE} for row in rows]
+    """The ledger without ids, persons, lists and salts."""
+    return [
+        {"reference": reference_of(row["salt"])}
+        | {key: value for key, value in row.items() if key not in _PRIVATE}
+        for row in rows
+    ]
 
 
 def anonymous_norms(trace: Trace, ids: Ids) -> Floats:

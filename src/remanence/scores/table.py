@@ -31,6 +31,9 @@ class ScoreTable:
             if not np.array_equal(scores.ids, self.ids):
                 raise InputError(f"All scores of a table must be of the same ids; {name!r} is not.")
 
+    def __repr__(self) -> str:
+        return f"ScoreTable({len(self.ids)} examples: {', '.join(self.columns)})"
+
     @property
     def ids(self) -> Ids:
         return next(iter(self.columns.values())).ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -33,21 +34,37 @@ class Executor(Protocol):
         ...
 
 
+def kept_open(name: str, *, workers: int, address: str | None = None) -> AbstractContextManager[None]:
+    """Keep what an executor starts, a Ray cluster, for all executors that are made during the block.
+
+    Args:
+        name: `process` or `ray`.
+        workers: how many stages at once.
+        address: address of a Ray cluster; by default a local one is started.
+    """
+    if name != "ray":
+        return nullcontext()
+    from remanence.stages.ray_cluster import connected
+
+    return connected(workers, address)
+
+
 def make_executor(name: str, root: Path, *, workers: int, address: str | None = None) -> Executor:
     """The executor of this name for a store.
 
     Args:
         name: `process` or `ray`.
         root: the store; with a cluster, a folder that all of its machines share.
-        workers: how many stages at once.
+        workers: how many stages at once; 0 to compute in this process.
         address: address of a Ray cluster; by default a local one is started.
     """
     if name == "process":
         if address is not None:
             raise InputError(f"`address` needs the executor `ray`; got the executor `process` and {address}.")
         from remanence.stages.processes import Processes
+        from remanence.stages.this_process import ThisProcess
 
-        return Processes(root, workers)
+        return Processes(root, workers) if workers else ThisProcess(root)
     if name == "ray":
         from remanence.stages.ray_cluster import RayCluster
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from remanence.errors import RemanenceError
-from remanence.stages.executors import Executor
-from remanence.stages.processes import Processes
+from remanence.stages.executors import Executor, make_executor
 from remanence.stages.stage import Stage
 from remanence.stages.store import Store
 from remanence.stages.timings import Timings
@@ -124,19 +123,24 @@ def run_stages(
     store: Store,
     *,
     workers: int,
+    executor: str = "process",
+    address: str | None = None,
     on_start: Callable[[list[Stage], list[Stage]], None] = lambda reused, todo: None,
     on_done: Callable[[Stage], None] = lambda stage: None,
 ) -> Tally:
-    """`compute_stages` on processes of this machine; the first failure is raised after everything else is computed.
+    """`compute_stages` on an executor by name; the first failure is raised after everything else is computed.
 
     Args:
         goals: the stages wanted; their inputs are included.
         store: where the artifacts are.
-        workers: number of processes, one thread each.
+        workers: number of processes, one thread each; 0 to compute in this process.
+        executor: `process` for processes of this machine, or `ray`.
+        address: address of a running Ray cluster; by default Ray is started on this machine.
         on_start: called once with the finished stages and those to compute.
         on_done: called after each computed stage.
     """
-    tally = compute_stages(goals, store, Processes(store.root, workers), _Calls(on_start, on_done))
+    chosen = make_executor(executor, store.root, workers=workers, address=address)
+    tally = compute_stages(goals, store, chosen, _Calls(on_start, on_done))
     if tally.failures:
         raise RemanenceError(f"{tally.failures[0].message} Finished work is kept.")
     return tally

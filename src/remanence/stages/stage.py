@@ -16,6 +16,8 @@ from remanence.storage import Draft, Folder
 
 NOT_IN_KEY = {"key": False}
 """Metadata of a dataclass field that says nothing about the result, such as where the data lie on this machine."""
+IN_KEY_IF_GIVEN = {"key": "if given"}
+"""Metadata of a dataclass field that is left out of the key while it is None, so that older keys stay valid."""
 Read = Callable[["Stage"], Folder]
 """Opens the finished artifact of one of a stage's inputs."""
 
@@ -107,7 +109,8 @@ def in_order(goals: Iterable[Stage]) -> list[Stage]:
 
 
 def _keyed_fields(value: Any) -> list[tuple[str, Any]]:
-    return [(f.name, getattr(value, f.name)) for f in fields(value) if f.metadata.get("key", True)]
+    named = [(f.name, getattr(value, f.name), f.metadata.get("key", True)) for f in fields(value)]
+    return [(name, held) for name, held, keyed in named if keyed is True or (keyed and held is not None)]
 
 
 def _is_input(value: Any) -> bool:

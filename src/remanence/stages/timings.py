@@ -10,11 +10,12 @@ import os
 import platform
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
 from remanence.errors import RunFolderError
+from remanence.stages.source_commit import source_commit
 from remanence.stages.stage import Stage
 from remanence.storage.parsing import parse_json
 from remanence.storage.table_reading import read_record
@@ -24,13 +25,19 @@ _FILE = "ledger.jsonl"
 
 @dataclass(frozen=True)
 class Timing:
-    """One computed stage."""
+    """One computed stage; `commit` is that of the sources, empty if they are no git checkout."""
 
     key: str
     kind: str
     seconds: float
     finished: str
     machine: str
+    commit: str = ""
+
+    @property
+    def started(self) -> datetime:
+        """When the computation began."""
+        return datetime.fromisoformat(self.finished) - timedelta(seconds=self.seconds)
 
 
 class Timings:
@@ -42,7 +49,9 @@ class Timings:
     def add(self, stage: Stage, seconds: float, machine: str = "") -> None:
         """Append one line, short enough for the system to write it at once."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        timing = Timing(stage.key, stage.kind, round(seconds, 3), now, machine or this_machine())
+        timing = Timing(
+            stage.key, stage.kind, round(seconds, 3), now, machine or this_machine(), source_commit()
+        )
         with self._path.open("a") as file:
             file.write(json.dumps(asdict(timing)) + "\n")
 

@@ -265,11 +265,13 @@ def to_toml(values: Mapping[str, Any]) -> str:
 
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_none(value) if isinstance(value, Mapping) else value
-        for key, value in values.items()
-        if value is not None
-    }
+    return {key: _plain_toml(value) for key, value in values.items() if value is not None}
+
+
+def _plain_toml(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _without_none(value)
+    return [_plain_toml(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def _json(value: Any) -> str:

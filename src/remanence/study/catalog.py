@@ -60,6 +60,7 @@ def load_study(
     overrides: Iterable[str] = (),
     *,
     data_dir: str | None = None,
+    device: str = "auto",
 ) -> Study:
     """A study with one of its presets.
 
@@ -70,6 +71,7 @@ def load_study(
         preset: `smoke`, `cpu`, `paper`, or another table below `[presets]`.
         overrides: changed settings, such as `train.lr=0.1`.
         data_dir: the data folder on this machine.
+        device: where to compute on this machine.
     """
     path = find_study(name)
     layers = _layers(path)
@@ -87,8 +89,16 @@ def load_study(
         table = merged(table, _override(override))
     shipped_here = path.resolve().parent == CATALOG.resolve()
     file = f"studies/{path.name}" if shipped_here else str(path)
-    study = study_from(table | {"name": path.stem, "file": file, "preset": preset})
+    study = study_from(table | {"name": path.stem, "file": file, "preset": preset, "device": device})
     return replace(study, data=replace(study.data, data_dir=data_dir)) if data_dir else study
+
+
+def study_files(name: str) -> list[Path]:
+    """The file of a study and those that it extends."""
+    files = [find_study(name)]
+    while (extends := _parse(files[-1]).get("extends")) is not None:
+        files.append(files[-1].parent / f"{extends}.toml")
+    return [file.resolve() for file in files]
 
 
 def presets_of(path: Path) -> list[str]:

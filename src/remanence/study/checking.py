@@ -8,6 +8,7 @@ from dataclasses import fields
 import torch
 
 from remanence.audit import METRICS
+from remanence.batches import call
 from remanence.data import Examples
 from remanence.data.loading import DATASETS
 from remanence.errors import InputError, RemanenceError, UnknownNameError
@@ -16,12 +17,10 @@ from remanence.scores import SCORES
 from remanence.study.figures import FIGURES
 from remanence.study.graph import CURVES, Graph
 from remanence.study.settings import Study
-from remanence.study.unlearn_stages import method_for
+from remanence.study.unlearn_stages import unlearning_recipe
 from remanence.tasks import Recipe, Task
 from remanence.unlearning import METHODS
 from remanence.unlearning.registry import option_names
-
-_PER_SEED = ("times", "sizes", "curves", "demo")
 
 
 def check(study: Study) -> None:
@@ -32,15 +31,16 @@ def check(study: Study) -> None:
     _check_methods(study)
     _check_moments(study, task.train)
     _check_figure(study)
-    if not 0 <= study.forget.seed < study.seeds:
+    seeds = study.seed_numbers
+    if study.scoring_seed not in seeds:
         raise InputError(
-            f"`forget.seed` must be one of the training runs 0 to {study.seeds - 1}; got {study.forget.seed}."
+            f"`forget.seed` must be one of the training runs {seeds[0]} to {seeds[-1]}; got {study.scoring_seed}."
         )
 
 
 def _check_names(study: Study) -> None:
     _known("figure", [study.figure], FIGURES)
-    _known("metric", study.audit.metrics, METRICS)
+    _known("metric", (*study.audit.metrics, *study.tune.metrics), METRICS)
     _known("unlearning method", study.unlearn.methods, METHODS)
     _known("unlearning method", (*study.unlearn.options, *study.unlearn.per_method), METHODS)
     _known("score", study.score.proxies, SCORES)
@@ -60,7 +60,11 @@ def _check_methods(study: Study) -> None:
         for noise in several or (study.train.recipe.noise if own is None else own,):
             recipe = study.with_noise(noise).train.recipe
             try:
-                method_for(name, options, recipe, study.unlearn.epochs, study.unlearn.learning_rate)
+                unlearn = study.unlearn
+                METHODS[name](
+                    unlearning_recipe(name, recipe, unlearn.epochs, unlearn.learning_rate, unlearn.schedule),
+                    **options,
+                )
             except (TypeError, ValueError) as error:
                 raise InputError(
                     f"`unlearn.options.{name}` must be what {name} takes; got {options}: {error}."
@@ -83,6 +87,8 @@ def _check_figure(study: Study) -> None:
             f"`audit.metrics` must be among {', '.join(measured)}, which the figure {figure} can show; got "
             f"{unmeasured[0]!r}."
         )
+    if unmeasured := [metric for metric in study.tune.metrics if metric not in CURVES]:
+        raise InputError(f"`tune.metrics` must be among {', '.join(CURVES)}; got {unmeasured[0]!r}.")
     sizes = {Graph(study).size(size) for size in study.forget.sizes}
     enough = [
         (("hardest",), "score.proxies", study.score.proxies, 1),
@@ -95,9 +101,9 @@ def _check_figure(study: Study) -> None:
             raise InputError(
                 f"The figure {figure} needs at least {least} different `{name}`; got {len(given)}."
             )
-    if study.forget.per_seed and figure not in _PER_SEED:
+    if study.forget.per_seed and figure == "barriers" and study.audit.oracles < 2:
         raise InputError(
-            f"`forget.per_seed` needs one of the figures {', '.join(_PER_SEED)}; got the figure {figure}."
+            f"The figure barriers needs at least 2 `audit.oracles` per seed; got {study.audit.oracles}."
         )
     if figure == "hardest" and len(study.unlearn.methods) > 1:
         raise InputError(
@@ -114,7 +120,8 @@ def _check_model(study: Study, task: Task) -> None:
     try:
         model = task.new_model(seed=0).eval()
         with torch.no_grad():
-            model(task.train.inputs[:2])
+            inputs, _ = task.train.batch(torch.arange(2))
+            call(model, inputs)
     except RemanenceError:
         raise
     except Exception as error:  # whatever a model's own function objects to

@@ -1,14 +1,14 @@
-"""Rank correlations, one per seed, and verdicts from them; an undefined one decides nothing."""
+"""Rank correlations, one per seed; an undefined one decides nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 from scipy.stats import rankdata
 
 from remanence.study.paired_times import spread
-from remanence.study.results import Agreement
 
 Correlations = Sequence[float | None]
 
@@ -21,20 +21,26 @@ def spearman(a: Sequence[float], b: Sequence[float]) -> float | None:
     return round(float(np.corrcoef(rankdata(a), rankdata(b))[0, 1]), 12)
 
 
-def correlates(correlation: float | None, strong: float) -> Agreement:
-    """Whether a claim that something grows with something else holds."""
-    if correlation is None:
-        return "undecided"
-    return "agrees" if correlation >= strong else "disagrees" if correlation <= 0 else "undecided"
+def kendall(a: Sequence[float], b: Sequence[float]) -> float:
+    """Concordant minus discordant pairs, as a share of all pairs; ties count as neither."""
+    pairs = list(combinations(range(len(a)), 2))
+    signs = [np.sign(a[j] - a[i]) * np.sign(b[j] - b[i]) for i, j in pairs]
+    return float(np.mean(signs)) if pairs else 0.0
 
 
 def mean_of(correlations: Correlations) -> float | None:
     """Over seeds; none where that of some seed is undefined."""
-    known = [value for value in correlations if value is not None]
-    return float(np.mean(known)) if known and len(known) == len(correlations) else None
+    values = known(correlations)
+    return None if values is None else float(np.mean(values))
 
 
 def shown(*correlations: float | None) -> str:
     """The mean and its spread over seeds."""
-    known = [value for value in correlations if value is not None]
-    return spread(known) if known and len(known) == len(correlations) else "undefined"
+    values = known(correlations)
+    return "undefined" if values is None else spread(values)
+
+
+def known(correlations: Correlations) -> list[float] | None:
+    """The correlation of every seed; None where that of some seed is undefined."""
+    values = [value for value in correlations if value is not None]
+    return values if values and len(values) == len(correlations) else None

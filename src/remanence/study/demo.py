@@ -162,9 +162,9 @@ def _write_page(out: Path, results: dict[str, Any], planned: Planned, store: Sto
         },
         easy_pictures=_pictures(planned, scores, order[:_SHOWN]),
         hard_pictures=_pictures(planned, scores, order[::-1][:_SHOWN]),
-        easiest=bands[0]["epochs_to_unlearn"]["mia"],
-        hardest=bands[-1]["epochs_to_unlearn"]["mia"],
-        agreement=results["spearman"]["mia"],
+        easiest=bands[0]["epochs_to_unlearn"]["mia_confidence"],
+        hardest=bands[-1]["epochs_to_unlearn"]["mia_confidence"],
+        agreement=results["spearman"]["mia_confidence"],
         size=round(study.forget.sizes[0]),
         n_train=len(order),
         limit=study.unlearn.epochs,
@@ -210,14 +210,14 @@ def _summary(results: dict[str, Any], out: Path) -> str:
     lines = ["", "Epochs of fine-tuning until an attacker can no longer tell (MIA), by difficulty:", ""]
     width = max(len(band["name"]) for band in results["bands"])
     for band in results["bands"]:
-        times = band["epochs_to_unlearn"]["mia"]
+        times = band["epochs_to_unlearn"]["mia_confidence"]
         bound = "≥ " if times["reached"] < times["seeds"] else "  "
         bar = "█" * round(times["mean"])
         lines.append(
             f"  {band['name']:>{width}}  privacy loss {human(band['mean_privacy_loss']):>11}   "
             f"{bound}{times['mean']:4.1f} {interval_text(times['interval']):>15}  {bar}"
         )
-    spearman = results["spearman"]["mia"]
+    spearman = results["spearman"]["mia_confidence"]
     shown = "undefined (all times equal)" if spearman is None else f"{spearman:.2f}"
     lines += [
         "",

@@ -10,17 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from remanence.errors import InputError
-from remanence.report.markdown import overview_page, overview_row, result_page, row_name
+from remanence.report.claims_page import HEADING, claims_page
+from remanence.report.markdown import result_page
 from remanence.stages import Store, in_order
 from remanence.storage import Folder, atomic
+from remanence.storage.parsing import parse_json, read_file
+from remanence.study.catalog import load_study, shipped
 from remanence.study.provenance import count_seeds, provenance_of
 from remanence.study.running import Planned, result_of
 
 Row = Mapping[str, Any]
+VERDICTS = "verdicts.json"
 
 
 def export_study(planned: Planned, store: Store, out: Path, overrides: Sequence[str] = ()) -> Path:
-    """Write OUT/NAME.md and OUT/NAME/ with figures, LaTeX tables and measurements; return the page's path.
+    """Write OUT/NAME.md and OUT/NAME/ with figures, LaTeX tables, verdicts and measurements; return the page's path.
 
     `results.csv` holds what the figure shows, `measurements.csv` every single measurement behind it; both as
     Parquet too where pyarrow is installed.
@@ -34,6 +38,7 @@ def export_study(planned: Planned, store: Store, out: Path, overrides: Sequence[
             shutil.copyfile(folder.path / file, beside / Path(file).name)
     write_table(beside / "results", folder.rows("measurements"))
     write_table(beside / "measurements", list(all_measurements(planned, store)))
+    atomic.write_json(beside / VERDICTS, _claims(planned, document))
     figures = [Path(file).stem for file in folder.files() if file.endswith(".png")]
     page = result_page(planned.study, document, provenance_of(planned, store, overrides), name, figures)
     atomic.write_text(out / f"{name}.md", page)
@@ -45,27 +50,45 @@ def export_studies(
 ) -> list[Path]:
     """Export finished studies, and an overview where there are several; return the paths of the pages."""
     pages = [export_study(entry, store, out, overrides) for entry in planned]
-    if len(planned) > 1 or (out / "studies.md").exists():
-        pages.append(write_overview(planned, store, out))
+    index = out / "index.md"
+    if (index.exists() and index.read_text().startswith(HEADING)) or (
+        len(planned) > 1 and not index.exists()
+    ):
+        pages.append(write_index(out))
     return pages
 
 
-def write_overview(planned: Sequence[Planned], store: Store, out: Path) -> Path:
-    """Write OUT/studies.md: every study with the verdicts on its claims; return its path.
+def write_index(out: Path) -> Path:
+    """Write OUT/index.md: every claim of every exported study in one table; return its path."""
+    names = [path.stem for path in shipped() if (out / f"{path.stem}.md").exists()]
+    documents = {
+        name: parse_json(read_file(out / name / VERDICTS), out / name / VERDICTS)
+        for name in [*names, *_others(out, names)]
+        if (out / name / VERDICTS).exists()
+    }
+    without = {name: load_study(name).title for name in names if name not in documents}
+    atomic.write_text(out / "index.md", claims_page(list(documents.values()), without))
+    return out / "index.md"
 
-    Rows of other studies stay as long as their pages exist.
-    """
-    page = out / "studies.md"
-    before = page.read_text().splitlines() if page.exists() else []
-    lines = [line for line in before if (name := row_name(line)) and (out / f"{name}.md").exists()]
-    rows = {entry.study.name: _overview_row(entry, store) for entry in planned}
-    atomic.write_text(page, overview_page(rows, "\n".join(lines)))
-    return page
+
+def _others(out: Path, names: Sequence[str]) -> list[str]:
+    """Exported studies that do not come with the package."""
+    return sorted(path.parent.name for path in out.glob(f"*/{VERDICTS}") if path.parent.name not in names)
 
 
-def _overview_row(planned: Planned, store: Store) -> tuple[str, ...]:
-    verdicts = finished(planned, store)[1]["verdicts"]
-    return overview_row(planned.study.name, planned.study, count_seeds(in_order([planned.goal])), verdicts)
+def _claims(planned: Planned, document: Mapping[str, Any]) -> dict[str, Any]:
+    """What the table of all claims shows of a study."""
+    study = planned.study
+    options = study.model.options
+    width = f", width {options['width']}" if "width" in options else ""
+    return {
+        "name": study.name,
+        "title": study.title,
+        "preset": study.preset,
+        "seeds": count_seeds(in_order([planned.goal]), study.seed_numbers),
+        "network": f"{study.model.name}{width}, {study.data.source}",
+        "verdicts": document["verdicts"],
+    }
 
 
 def finished(planned: Planned, store: Store) -> tuple[Folder, dict[str, Any]]:

@@ -11,6 +11,7 @@ from remanence.report.latex import to_latex
 from remanence.stages import Read, Stage
 from remanence.storage import Draft
 from remanence.study.figures import FIGURES
+from remanence.study.gate import apply_gate, gated_models
 from remanence.study.graph import Graph
 from remanence.study.results import FigureSettings, Parts
 from remanence.study.settings import Study
@@ -23,7 +24,7 @@ class FigureStage(Stage):
     """A figure, made from artifacts that each play a role."""
 
     kind = "figure"
-    version = 3
+    version = 4
 
     figure: str
     figure_version: int
@@ -34,7 +35,8 @@ class FigureStage(Stage):
     def compute(self, draft: Draft, read: Read) -> None:
         """Write numbers, pictures, tables and verdicts."""
         folders = [read(stage) for stage in self.parts]
-        result = FIGURES[self.figure].make(Parts(self.roles, folders), self.settings)
+        parts = Parts(self.roles, folders)
+        result = apply_gate(FIGURES[self.figure].make(parts, self.settings), parts, self.settings)
         draft.document("results", result.document())
         draft.rows("measurements", result.measurements)
         for name, figure in result.figures.items():
@@ -48,7 +50,9 @@ class FigureStage(Stage):
 def figure_stage(study: Study) -> FigureStage:
     """The stage that a study ends in; everything else is its input."""
     kind = FIGURES[study.figure]
-    wanted = kind.wanted(Graph(study))
+    graph = Graph(study)
+    wanted = kind.wanted(graph)
+    wanted += gated_models(graph, [stage for _, stage in wanted])
     settings = FigureSettings(
         claim=study.claim,
         metrics=study.audit.metrics,
@@ -57,8 +61,9 @@ def figure_stage(study: Study) -> FigureStage:
         subsets=study.audit.subsets,
         proxies=study.score.proxies,
         sigmas=study.score.sigmas,
-        every=study.unlearn.every,
         data=study.task.data,
+        gate=study.gate,
+        explored=study.explored,
     )
     return FigureStage(
         figure=study.figure,

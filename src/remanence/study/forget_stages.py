@@ -8,6 +8,7 @@ from remanence.forgetting import BAND_NAMES, bands, easiest, hardest, random_set
 from remanence.scores import PROXIES, SCORES
 from remanence.stages import Read, Stage
 from remanence.storage import Draft, read_trace
+from remanence.theory.composition import Composition
 from remanence.types import ForgetSet, Scores
 
 
@@ -51,6 +52,28 @@ class Ranks(Stage):
             for sigma in self.sigmas
         }
         draft.tensors("losses", columns)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Compositions(Stage):
+    """The privacy losses of a training run by several rules of composition, at one noise level."""
+
+    kind = "compositions"
+
+    alpha: float
+    sigma: float
+    rules: tuple[Composition, ...] = ("pathwise", "printed", "accountant")
+    trained: Stage
+
+    def compute(self, draft: Draft, read: Read) -> None:
+        """Write one column per rule."""
+        trace = read_trace(read(self.trained))
+        losses = {
+            rule: SCORES["privacy_loss"](trace, alpha=self.alpha, sigma=self.sigma, composition=rule)
+            for rule in self.rules
+        }
+        ids = losses[self.rules[0]].ids
+        draft.tensors("losses", {"ids": ids, **{rule: scores.values for rule, scores in losses.items()}})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

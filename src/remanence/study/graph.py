@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from remanence.data import Examples
 from remanence.errors import InputError
 from remanence.stages import Stage
 from remanence.study.artifacts import PoisonSettings
 from remanence.study.barrier_stage import BarrierStage
-from remanence.study.forget_stages import Forget, Ranks, Score
+from remanence.study.forget_stages import Compositions, Forget, Ranks, Score
 from remanence.study.group_stages import Grams, Group
 from remanence.study.settings import BANDS, Study
-from remanence.study.train_stages import Oracle, Train
-from remanence.study.unlearn_stages import Measure, Tune, Unlearn
+from remanence.study.train_stages import BaseModel, Oracle, Train
+from remanence.study.unlearn_stages import ForgetPaths, Measure, Tune, Unlearn
 from remanence.tasks import TaskSource
 
-CURVES = ("ua", "ra", "test", "mia")
+CURVES = ("ua", "ra", "test", "mia_confidence", "mia_auc")
 """What every unlearning run measures, so that all figures can share it."""
 _FORWARD = 1 / 3
 """Cost of a forward pass relative to a training step over the same examples."""
@@ -85,7 +86,7 @@ class Graph:
 
     def scored_by(self, seed: int) -> int:
         """The training run whose scores choose the forget sets that are unlearned with this seed."""
-        return seed if self.study.forget.per_seed else self.study.forget.seed
+        return seed if self.study.forget.per_seed else self.study.scoring_seed
 
     def train(self, seed: int) -> Train:
         """A training run with its trace."""
@@ -121,7 +122,16 @@ class Graph:
             title=f"seed {seed}",
         )
 
-    def forget(self, choice: ForgetChoice, seed: int = 0) -> Forget:
+    def base(self, trained: Train) -> BaseModel:
+        """How well a training run has memorised its data."""
+        return BaseModel(
+            task=trained.task,
+            trained=trained,
+            cost=self._pass() * _FORWARD,
+            title=f"seed {trained.seed}",
+        )
+
+    def forget(self, choice: ForgetChoice, seed: int) -> Forget:
         """A forget set that is unlearned with this seed."""
         scored_by = self.scored_by(seed)
         random = choice.way == "random"
@@ -134,7 +144,7 @@ class Graph:
             title=choice.label,
         )
 
-    def oracle(self, choice: ForgetChoice, index: int, seed: int = 0) -> Oracle:
+    def oracle(self, choice: ForgetChoice, index: int, seed: int) -> Oracle:
         """A model that never saw the forget set."""
         return Oracle(
             task=self.task,
@@ -145,7 +155,7 @@ class Graph:
             title=f"{choice.label}, {index}",
         )
 
-    def measured_oracle(self, choice: ForgetChoice, index: int, seed: int = 0) -> Measure:
+    def measured_oracle(self, choice: ForgetChoice, index: int, seed: int) -> Measure:
         """The metrics of an oracle."""
         return Measure(
             task=self.task,
@@ -169,29 +179,56 @@ class Graph:
         poisoned: tuple[ForgetChoice, ...] = (),
     ) -> Unlearn:
         """An unlearning run, with the tuned learning rate unless one is given; `gus` is measured on poisoned models."""
+        common = self._unlearning(choice, seed, method, learning_rate, epochs)
+        return Unlearn(
+            **common,
+            sample=self.study.unlearn.sample,
+            metrics=(*CURVES, *(("gus",) if poisoned else ())),
+            start=self.poisoned(seed, poisoned) if poisoned else self.train(seed),
+            poison=self._poison() if poisoned else None,
+            poisoned=tuple(self.forget(other, seed) for other in poisoned),
+            title=f"{method}, {choice.label}, seed {seed}" + (", poisoned" if poisoned else ""),
+        )
+
+    def paths(self, choice: ForgetChoice, seed: int, method: str) -> ForgetPaths:
+        """The log-odds of every example of a forget set while it is unlearned."""
+        return ForgetPaths(
+            **self._unlearning(choice, seed, method),
+            start=self.train(seed),
+            oracles=tuple(self.oracle(choice, index, seed) for index in range(self.study.audit.oracles)),
+            title=f"{method}, {choice.label}, seed {seed}",
+        )
+
+    def _unlearning(
+        self,
+        choice: ForgetChoice,
+        seed: int,
+        method: str,
+        learning_rate: float | None = None,
+        epochs: int = 0,
+    ) -> dict[str, Any]:
+        """The fields that all stages of this unlearning run have in common."""
         unlearn, own = self.study.unlearn, self.study.unlearn.of(method)
         tuned = learning_rate is None and bool(self.learning_rates(method))
         epochs, every = epochs or own.epochs or unlearn.epochs, own.every or unlearn.every
-        passes = epochs * (1 + _FORWARD * self._watched(choice) / every)
-        return Unlearn(
-            task=self.task,
-            method=method,
-            options=dict(unlearn.options.get(method, {})),
-            epochs=epochs,
-            every=every,
-            noise=own.noise,
-            sample=unlearn.sample,
-            learning_rate=None if tuned else learning_rate or unlearn.learning_rate,
-            metrics=(*CURVES, *(("gus",) if poisoned else ())),
-            seed=seed,
-            start=self.poisoned(seed, poisoned) if poisoned else self.train(seed),
-            forget=self.forget(choice, seed),
-            tuned=self.tuned(method) if tuned else None,
-            poison=self._poison() if poisoned else None,
-            poisoned=tuple(self.forget(other, seed) for other in poisoned),
-            cost=self._pass() * passes,
-            title=f"{method}, {choice.label}, seed {seed}" + (", poisoned" if poisoned else ""),
-        )
+        dense = self._pass() * unlearn.first_epochs / self.task.recipe.batch_size
+        evaluations = epochs / every + (dense / unlearn.first_every if unlearn.first_every else 0)
+        return {
+            "task": self.task,
+            "method": method,
+            "options": dict(unlearn.options.get(method, {})),
+            "epochs": epochs,
+            "schedule": unlearn.schedule,
+            "every": every,
+            "first_every": unlearn.first_every,
+            "first_epochs": unlearn.first_epochs,
+            "noise": own.noise,
+            "learning_rate": None if tuned else learning_rate or unlearn.learning_rate,
+            "seed": seed,
+            "forget": self.forget(choice, seed),
+            "tuned": self.tuned(method) if tuned else None,
+            "cost": self._pass() * (epochs + _FORWARD * self._watched(choice) * evaluations),
+        }
 
     def learning_rates(self, method: str) -> tuple[float, ...]:
         """The learning rates to choose from."""
@@ -204,16 +241,32 @@ class Graph:
         longest = self.study.unlearn.of(method).epochs or tune.epochs
         oracles = {
             stage.key: stage
-            for seed in range(tune.seeds)
+            for seed in self.study.tuning_seeds
             for index in range(tune.oracles)
             for stage in (self.measured_oracle(choice, index, seed),)
         }
         attempts = [
             self.unlearned(choice, seed, method, learning_rate=rate, epochs=min(tune.epochs, longest))
-            for seed in range(tune.seeds)
+            for seed in self.study.tuning_seeds
             for rate in self.learning_rates(method)
         ]
-        return Tune(oracles=tuple(oracles.values()), attempts=tuple(attempts), title=method)
+        return Tune(
+            by=tune.metrics,
+            floor=tune.floor,
+            oracles=tuple(oracles.values()),
+            attempts=tuple(attempts),
+            title=method,
+        )
+
+    def compositions(self, seed: int) -> Compositions:
+        """The privacy losses of a training run by several rules of composition."""
+        return Compositions(
+            alpha=self.study.score.alpha,
+            sigma=self.study.score.sigma,
+            trained=self.train(seed),
+            cost=0.1 * self._pass(),
+            title=f"seed {seed}",
+        )
 
     def ranks(self, seed: int) -> Ranks:
         """The privacy losses of a training run at several noise levels."""
@@ -225,8 +278,10 @@ class Graph:
             title=f"seed {seed}",
         )
 
-    def barrier(self, first: Stage, second: Stage, choice: ForgetChoice, title: str) -> BarrierStage:
-        """The loss barrier between two models."""
+    def barrier(
+        self, first: Stage, second: Stage, choice: ForgetChoice, seed: int, title: str
+    ) -> BarrierStage:
+        """The loss barrier between two models; one part of the data is the forget set of this seed."""
         audit = self.study.audit
         measured = min(audit.barrier_examples or self._pass(), self._pass())
         return BarrierStage(
@@ -236,14 +291,14 @@ class Graph:
             examples=audit.barrier_examples,
             first=first,
             second=second,
-            forget=self.forget(choice),
+            forget=self.forget(choice, seed),
             cost=(audit.points + 6) * measured * (1 + len(audit.subsets)) * _FORWARD,
             title=title,
         )
 
     def group(self, choices: list[ForgetChoice]) -> Group:
         """Estimates of the group loss of each of these forget sets."""
-        group, seed = self.study.group, self.study.forget.seed
+        group, seed = self.study.group, self.study.scoring_seed
         recipe = self.study.train.recipe
         per_moment = len(choices) * group.size * 3 + group.batches * (1 + len(choices)) * recipe.batch_size
         grams = Grams(
@@ -252,7 +307,7 @@ class Graph:
             moments=group.moments,
             batches=group.batches,
             size=group.size,
-            forget_sets=tuple(self.forget(choice) for choice in choices),
+            forget_sets=tuple(self.forget(choice, seed) for choice in choices),
             cost=self._epochs() + (group.moments + 1) * per_moment,
             title=f"seed {seed}",
         )

@@ -10,16 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from remanence.batches import call, device_of, moved
 from remanence.data import Examples
 from remanence.gradients import example_gradients_gram
 from remanence.gradients.evaluation_mode import evaluating
 from remanence.stages import Read, Stage
 from remanence.storage import Draft
 from remanence.study.artifacts import read_forget_set
-from remanence.tasks import TaskSource
+from remanence.tasks import ASSUMED_SIGMA, TaskSource
 from remanence.theory.group import group_loss
 from remanence.training import placed_steps, train_steps
-from remanence.training.train_run import ASSUMED_SIGMA
 from remanence.types import Mechanism
 
 _CHUNK = 1 << 20
@@ -63,7 +63,8 @@ class Grams(Stage):
             for i, ids in enumerate(sets):
                 drawn = np.sort(rng.choice(len(ids), min(len(ids), self.size), replace=False))
                 members = train.take(ids[drawn])
-                gram = example_gradients_gram(model, members.inputs, members.labels)
+                inputs, labels = members.batch(torch.arange(len(members)))
+                gram = example_gradients_gram(model, inputs, labels, loss=members.readout.loss).cpu()
                 others = _batch_gradients(model, train.without(ids), self.batches, recipe.batch_size, rng)
                 grams.setdefault(f"set-{i}", []).append(gram.double().numpy())
                 grams.setdefault(f"batches-{i}", []).append(_centred_gram(torch.cat([common, others])))
@@ -139,9 +140,10 @@ def _batch_gradients(
     with evaluating(model):
         for _ in range(batches):
             batch = torch.from_numpy(rng.choice(len(examples), min(size, len(examples)), replace=False))
-            loss = nn.functional.cross_entropy(model(examples.inputs[batch]), examples.labels[batch])
+            inputs, labels = moved(examples.batch(batch), device_of(model))
+            loss = examples.readout.losses(call(model, inputs), labels, len(batch)).mean()
             gradients = torch.autograd.grad(loss, parameters)
-            rows.append(torch.cat([gradient.flatten() for gradient in gradients]))
+            rows.append(torch.cat([gradient.flatten() for gradient in gradients]).cpu())
     return torch.stack(rows)
 
 

@@ -13,16 +13,16 @@ from remanence.storage import open_folder
 from remanence.study.barrier_stage import BarrierStage
 from remanence.study.figure_stage import FigureStage
 from remanence.study.figures import FIGURES
-from remanence.study.forget_stages import Forget, Ranks, Score
+from remanence.study.forget_stages import Compositions, Forget, Ranks, Score
 from remanence.study.group_stages import Grams, Group
-from remanence.study.train_stages import Oracle, Train
-from remanence.study.unlearn_stages import Measure, Tune, Unlearn
+from remanence.study.train_stages import BaseModel, Oracle, Train
+from remanence.study.unlearn_stages import ForgetPaths, Measure, Tune, Unlearn
 
 KINDS: dict[str, type[Stage]] = {
     stage.kind: stage
     for stage in (
-        *(Train, Score, Ranks, Forget, Oracle, Measure, Unlearn),
-        *(Tune, BarrierStage, Grams, Group, Shadow, FigureStage),
+        *(Train, BaseModel, Score, Ranks, Compositions, Forget, Oracle, Measure, Unlearn),
+        *(ForgetPaths, Tune, BarrierStage, Grams, Group, Shadow, FigureStage),
     )
 }
 

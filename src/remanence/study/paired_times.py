@@ -31,13 +31,9 @@ def gap(one: Duration, other: Duration) -> Gap | None:
     return Gap(one.value - other.value, open=not longer.reached) if shorter.reached else None
 
 
-def longer_on_average(gaps: Sequence[Gap]) -> bool | None:
-    """Whether the mean gap is above 0; None when open gaps could change the sign, or there are no gaps."""
-    if not gaps:
-        return None
-    longer = bool(np.mean([difference.value for difference in gaps]) > 0)
-    could_change = any(difference.open and (difference.value > 0) != longer for difference in gaps)
-    return None if could_change else longer
+def gap_score(difference: Gap | None) -> float:
+    """A gap as a number to test: 0 where the order is not known, a lower bound where the gap is open."""
+    return 0.0 if difference is None else difference.value
 
 
 def shown(gaps: Sequence[Gap]) -> str:

@@ -12,11 +12,12 @@ from remanence._version import __version__
 from remanence.stages import Stage, Store, in_order
 from remanence.stages.timings import Timing, Timings
 from remanence.storage import to_toml
+from remanence.study.criterion_order import CriterionOrder, criterion_order
 from remanence.study.running import Planned
 from remanence.study.settings import Study
 from remanence.study.train_stages import Train
 
-_ABOUT = ("title", "claim", "note", "name", "file", "preset", "figure")
+_ABOUT = ("title", "claim", "note", "criterion", "name", "file", "preset", "figure", "device")
 """Fields of a study that are not settings: the page shows them elsewhere."""
 
 
@@ -33,6 +34,7 @@ class Provenance:
         machines: where they were computed.
         finished: when the last one ended.
         settings: all settings, as the TOML of a study file.
+        order: the commit of the criterion beside the first deciding run.
     """
 
     command: str
@@ -43,6 +45,7 @@ class Provenance:
     machines: tuple[str, ...]
     finished: str
     settings: str
+    order: CriterionOrder
     version: str = __version__
 
 
@@ -55,18 +58,19 @@ def provenance_of(planned: Planned, store: Store, overrides: Sequence[str] = ())
     return Provenance(
         command=shlex.join([*words, *changes]),
         stages=len(stages),
-        seeds=count_seeds(stages),
+        seeds=count_seeds(stages, study.seed_numbers),
         core_seconds=sum(timing.seconds for timing in timings),
         wall_seconds=_covered(timings),
         machines=tuple(sorted({timing.machine for timing in timings})),
         finished=max((timing.finished for timing in timings), default=""),
         settings=to_toml(settings_of(study)),
+        order=criterion_order(planned, store),
     )
 
 
-def count_seeds(stages: Iterable[Stage]) -> int:
-    """The number of seeds with which a model was trained among these stages."""
-    return len({stage.seed for stage in stages if isinstance(stage, Train)})
+def count_seeds(stages: Iterable[Stage], seeds: range) -> int:
+    """The number of these seeds with which a model was trained among these stages."""
+    return len({stage.seed for stage in stages if isinstance(stage, Train) and stage.seed in seeds})
 
 
 def _covered(timings: Iterable[Timing]) -> float:

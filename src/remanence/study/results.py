@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from remanence.stages import Stage
 from remanence.storage import Folder
+from remanence.study.settings import GateSection
+from remanence.study.significance import Agreement, ClaimTest, decided, holm
 from remanence.tasks import DataSource
 
-Agreement = Literal["agrees", "disagrees", "undecided"]
 Role = Mapping[str, Any]
 Wanted = list[tuple[dict[str, Any], Stage]]
 """The stages that a figure needs, each with the role it plays."""
@@ -29,8 +30,9 @@ class FigureSettings:
     subsets: tuple[str, ...]
     proxies: tuple[str, ...]
     sigmas: tuple[float, ...]
-    every: float
     data: DataSource
+    gate: GateSection
+    explored: int
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,34 @@ class Verdict:
     Args:
         claim: the claim.
         saw: our numbers, with their spread.
-        agreement: whether the numbers support the claim, by `rule`.
-        rule: how that was decided, from the numbers alone.
+        rule: how it is decided whether they support the claim, from the numbers alone.
+        test: the test by that rule; None where there is nothing to test.
+        withheld: why the numbers decide nothing, whatever the test says; empty if they may decide.
     """
 
     claim: str
     saw: str
-    agreement: Agreement
     rule: str
+    test: ClaimTest | None = None
+    withheld: str = ""
+
+    @property
+    def agreement(self) -> Agreement:
+        """The verdict of this claim alone; that of a study needs the corrected p-values (`verdict_documents`)."""
+        return "undecided" if self.test is None or self.withheld else self.test.agreement
+
+    def document(self, p_holm: float = 1.0, p_against_holm: float = 1.0) -> dict[str, Any]:
+        """The verdict as JSON values, decided by p-values that are corrected for all claims of the study."""
+        stated = {"claim": self.claim, "saw": self.saw, "rule": self.rule}
+        if self.test is None:
+            why = self.withheld or "There is nothing to test."
+            return stated | {"agreement": "undecided", "test": None, "why_undecided": why}
+        corrected = {"p_holm": p_holm, "p_against_holm": p_against_holm}
+        return stated | {
+            "agreement": "undecided" if self.withheld else decided(p_holm, p_against_holm),
+            "test": asdict(self.test) | corrected,
+            "why_undecided": self.withheld or self.test.why_undecided,
+        }
 
 
 @dataclass(frozen=True)
@@ -79,13 +101,20 @@ class Result:
     def document(self) -> dict[str, Any]:
         """The result as JSON values."""
         return {
-            "verdicts": [asdict(verdict) for verdict in self.verdicts],
+            "verdicts": verdict_documents(self.verdicts),
             "tables": {
                 name: {"header": list(table.header), "rows": [list(row) for row in table.rows]}
                 for name, table in self.tables.items()
             },
             "numbers": dict(self.numbers),
         }
+
+
+def verdict_documents(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """All verdicts of a study as JSON values, by p-values that are corrected by Holm's method over its claims."""
+    tests = [verdict.test for verdict in verdicts if verdict.test is not None]
+    corrected = zip(holm([test.p for test in tests]), holm([test.p_against for test in tests]), strict=True)
+    return [verdict.document(*(next(corrected) if verdict.test else ())) for verdict in verdicts]
 
 
 class Parts:

@@ -53,6 +53,7 @@ def plan_studies(
     overrides: Sequence[str] = (),
     *,
     data_dir: str | Path | None = None,
+    device: str = "auto",
 ) -> list[Planned]:
     """Load studies with one of their presets, check them and build their stages.
 
@@ -61,9 +62,10 @@ def plan_studies(
         preset: `smoke`, `cpu`, `paper`, or another preset of the files.
         overrides: changed settings, such as `train.lr=0.1`.
         data_dir: folder of the data sets.
+        device: where to compute.
     """
     folder = None if data_dir is None else str(Path(data_dir).expanduser().resolve())
-    return [plan(load_study(name, preset, overrides, data_dir=folder)) for name in names]
+    return [plan(load_study(name, preset, overrides, data_dir=folder, device=device)) for name in names]
 
 
 @dataclass(frozen=True)

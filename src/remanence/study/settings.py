@@ -9,7 +9,7 @@ from typing import Any, Literal
 from remanence.errors import InputError, UnknownNameError
 from remanence.forgetting import BAND_NAMES
 from remanence.storage.table_reading import read_into
-from remanence.study.validation import at_least, distinct, not_empty, positive
+from remanence.study.validation import at_least, distinct, not_empty, positive, share
 from remanence.tasks import DataSource, ModelSource, Recipe, TaskSource
 from remanence.theory.sampled_gaussian import check_alpha
 from remanence.training.placement import Placement
@@ -59,13 +59,13 @@ class ForgetSection:
     Args:
         sizes: examples per set; below 1, a share of the training examples.
         bands: which of the five.
-        seed: the training run whose scores choose the sets.
+        seed: the training run whose scores choose the sets; by default the first.
         per_seed: instead, every training run chooses the sets that are unlearned from it by its own scores.
     """
 
     sizes: tuple[float, ...] = (0.1,)
     bands: tuple[str, ...] = BANDS
-    seed: int = 0
+    seed: int | None = None
     per_seed: bool = False
 
     def __post_init__(self) -> None:
@@ -105,7 +105,10 @@ class UnlearnSection:
     Args:
         methods: names of unlearning methods.
         epochs: passes over the retain set.
+        schedule: learning rate schedule of unlearning: `constant`, or `linear` or `cosine` down to zero.
         every: epochs between two measurements.
+        first_every: optimizer steps between two measurements at first; 0 for `every` epochs from the start.
+        first_epochs: how long the dense measurements last, in epochs.
         sample: measure on at most this many retain and test examples, on all when 0; the forget set is always whole.
         learning_rate: used when it is not tuned.
         options: further hyperparameters, one table per method.
@@ -114,7 +117,10 @@ class UnlearnSection:
 
     methods: tuple[str, ...] = ("finetune",)
     epochs: int = 25
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
     every: float = 1.0
+    first_every: int = 0
+    first_epochs: float = 1.0
     sample: int = 0
     learning_rate: float = 0.01
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -127,8 +133,8 @@ class UnlearnSection:
     def __post_init__(self) -> None:
         not_empty(self, "methods")
         distinct(self, "methods")
-        positive(self, "every", "learning_rate", "epochs")
-        at_least(0, self, "sample")
+        positive(self, "every", "first_epochs", "learning_rate", "epochs")
+        at_least(0, self, "sample", "first_every")
         for method, options in self.options.items():
             if not isinstance(options, Mapping):
                 raise InputError(f"`options.{method}` must be a table; got {options!r}.")
@@ -143,18 +149,27 @@ class TuneSection:
         epochs: length of each attempt.
         size: size of the random forget set, as in `forget.sizes`.
         seeds: number of training runs on which each is tried.
+        first_seed: the first of them; by default the first of the study.
         oracles: models trained without the random set.
+        metrics: the metrics whose mean distance to the oracles, on average over the run, is to be small.
+        floor: a learning rate with which retain accuracy ends below this is not chosen; if every rate ends below it,
+            the rate that ends highest is chosen.
     """
 
     learning_rates: tuple[float, ...] = ()
     epochs: int = 10
     size: float = 0.1
     seeds: int = 1
+    first_seed: int | None = None
     oracles: int = 2
+    metrics: tuple[str, ...] = ("mia_confidence", "test")
+    floor: float = 0.0
 
     def __post_init__(self) -> None:
         positive(self, "learning_rates", "epochs", "size", "seeds", "oracles")
-        distinct(self, "learning_rates")
+        distinct(self, "learning_rates", "metrics")
+        not_empty(self, "metrics")
+        share(self, "floor")
 
 
 @dataclass(frozen=True)
@@ -174,7 +189,7 @@ class AuditSection:
         barrier_examples: at most this many examples of each subset, and of the training data for BatchNorm; all when 0.
     """
 
-    metrics: tuple[str, ...] = ("ua", "mia")
+    metrics: tuple[str, ...] = ("ua", "mia_confidence")
     oracles: int = 3
     tolerance: float = 0.05
     stay: int = 2
@@ -191,6 +206,22 @@ class AuditSection:
         positive(self, "oracles", "tolerance", "stay", "poison_variance")
         at_least(0, self, "poison_size", "barrier_examples")
         at_least(3, self, "points")  # the ends and one between
+
+
+@dataclass(frozen=True)
+class GateSection:
+    """What every base model must fulfil before anything is unlearned. If one does not, the study decides nothing.
+
+    Args:
+        train_accuracy: smallest accuracy on the training examples.
+        attack: smallest balanced accuracy of a membership attack on training against test examples; one half is chance.
+    """
+
+    train_accuracy: float = 0.0
+    attack: float = 0.0
+
+    def __post_init__(self) -> None:
+        share(self, "train_accuracy", "attack")
 
 
 @dataclass(frozen=True)
@@ -230,9 +261,13 @@ class Study:
         figure: the figure it ends in.
         claim: the claim of the paper, in our words.
         note: why the settings are as they are, for readers of the result; Markdown.
+        criterion: how the claims are decided, written before the deciding seeds are run; Markdown.
         seeds: number of training runs, and of unlearning runs from each.
+        first_seed: the first of their seeds; the others follow it.
+        explored: the seeds below this were looked at while the settings were chosen, and decide nothing.
         noises: levels of SGLD noise in training and unlearning; without any, plain SGD.
         preset: the preset that was chosen.
+        device: where to compute on this machine.
     """
 
     title: str
@@ -242,8 +277,12 @@ class Study:
     name: str = ""
     file: str = ""
     preset: str = ""
+    device: str = "auto"
     note: str = ""
+    criterion: str = ""
     seeds: int = 3
+    first_seed: int = 0
+    explored: int = 0
     noises: tuple[float, ...] = ()
     data: DataSource = field(default_factory=DataSource)
     model: ModelSource = field(default_factory=ModelSource)
@@ -252,16 +291,34 @@ class Study:
     unlearn: UnlearnSection = field(default_factory=UnlearnSection)
     tune: TuneSection = field(default_factory=TuneSection)
     audit: AuditSection = field(default_factory=AuditSection)
+    gate: GateSection = field(default_factory=GateSection)
     group: GroupSection = field(default_factory=GroupSection)
 
     def __post_init__(self) -> None:
         at_least(1, self, "seeds")
+        at_least(0, self, "first_seed", "explored")
         distinct(self, "noises")
+
+    @property
+    def seed_numbers(self) -> range:
+        """The seeds of the training runs."""
+        return range(self.first_seed, self.first_seed + self.seeds)
+
+    @property
+    def scoring_seed(self) -> int:
+        """The training run whose scores choose forget sets that all runs share."""
+        return self.first_seed if self.forget.seed is None else self.forget.seed
+
+    @property
+    def tuning_seeds(self) -> range:
+        """The training runs on which the learning rate of unlearning is chosen."""
+        first = self.first_seed if self.tune.first_seed is None else self.tune.first_seed
+        return range(first, first + self.tune.seeds)
 
     @property
     def task(self) -> TaskSource:
         """The task that the study is about, tied to the data there are now."""
-        return TaskSource(self.data.digested(), self.model, self.train.recipe)
+        return TaskSource(self.data.digested(), self.model, self.train.recipe, device=self.device)
 
     def with_noise(self, noise: float) -> Study:
         """The same study with SGLD in place of SGD."""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
+from remanence.audit.evaluation import model_outputs
+from remanence.audit.membership import auc
+from remanence.audit.membership_attack import membership_attack
 from remanence.data import Examples
 from remanence.experiments import oracle_seed, train_without
 from remanence.stages import Read, Stage
 from remanence.storage import Draft, write_trace
-from remanence.study.artifacts import PoisonSettings, read_forget_set
+from remanence.study.artifacts import PoisonSettings, read_forget_set, read_model
 from remanence.tasks import TaskSource
 from remanence.training import Recording, Training, train_and_record, write_weights
 from remanence.training.placement import Placement
@@ -53,6 +58,33 @@ class Train(Stage):
             return train
         forget_sets = [read_forget_set(read(stage)) for stage in self.poisoned]
         return self.poison.draw(train, forget_sets).applied(train)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BaseModel(Stage):
+    """How well a training run has memorised its data, before anything is unlearned."""
+
+    kind = "base"
+
+    task: TaskSource
+    trained: Train
+
+    def compute(self, draft: Draft, read: Read) -> None:
+        """Write the accuracies of the model and of a membership attack on all training and test examples."""
+        task = self.task.open()
+        model = read_model(read(self.trained), task)
+        with torch.no_grad():
+            train, test = (model_outputs(model, examples) for examples in (task.train, task.test))
+        members, outsiders = (outputs.confidence.numpy() for outputs in (train, test))
+        draft.document(
+            "base",
+            {
+                "train_accuracy": train.accuracy,
+                "test_accuracy": test.accuracy,
+                "attack": membership_attack(members, outsiders, outsiders).accuracy,
+                "auc": auc(train.margin.numpy(), test.margin.numpy()),
+            },
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

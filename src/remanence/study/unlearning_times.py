@@ -4,46 +4,98 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from remanence.audit.gus import QUANTILE_99
-from remanence.experiments import Duration, read_curve, time_to_unlearn
+from remanence.experiments import Duration, half_gap_time, read_curve, settled_time, time_to_unlearn
 from remanence.storage import Folder
 from remanence.study.correlations import spearman
 from remanence.study.graph import ForgetChoice, Graph
-from remanence.study.paired_times import Gap, gap, longer_on_average, shown, spread
-from remanence.study.results import Agreement, FigureSettings, Parts, Role, Verdict, Wanted
+from remanence.study.paired_times import Gap, gap, shown, spread
+from remanence.study.results import FigureSettings, Parts, Role, Verdict, Wanted
+from remanence.study.significance import paired_test
 
 RULE = (
-    "agrees when the hardest set takes longer than the easiest with every seed for which that is known and the rank "
-    "correlation of time and loss, averaged over seeds, is at least 0.5; disagrees when the hardest takes no longer on "
-    "average or the correlation is not positive; undecided otherwise, where all times are equal, and where it is known "
-    "for at most half of the seeds. Which of two times is longer is known only if the shorter one was reached"
+    "of all pairs of forget sets, the share in which the harder one takes longer minus the share in which it "
+    "takes less (Kendall's tau), for every seed; agrees when a sign-flip test over seeds shows it above 0 (p < "
+    "0.05), disagrees when the test shows it below 0 (p < 0.05); undecided otherwise. Equal times and pairs "
+    "whose order is not known count as 0; which of two times is longer is known only if the shorter one was reached"
 )
 
 
 @dataclass(frozen=True)
+class Beside:
+    """What is reported beside the time that decides.
+
+    Args:
+        settled: the time from which the metric stays within the tolerance until the end.
+        half_gap: the time to close half of the run's own gap.
+        start: the metric before unlearning.
+        oracle: its mean over the oracles.
+        lowest_retain: the lowest retain accuracy on the way.
+        last_retain: retain accuracy at the end.
+        learning_rate: the learning rate of unlearning.
+    """
+
+    settled: Duration
+    half_gap: Duration
+    start: float
+    oracle: float
+    lowest_retain: float
+    last_retain: float
+    learning_rate: float
+
+    def row(self) -> dict[str, Any]:
+        """As columns of a tidy row."""
+        return {
+            "settled_epochs": self.settled.value,
+            "settled": self.settled.reached,
+            "half_gap_epochs": self.half_gap.value,
+            "half_gap_reached": self.half_gap.reached,
+            "start": self.start,
+            "oracle": self.oracle,
+            "lowest_retain": self.lowest_retain,
+            "last_retain": self.last_retain,
+            "learning_rate": self.learning_rate,
+        }
+
+
+@dataclass(frozen=True)
 class Timed:
-    """One unlearning run, timed by one metric."""
+    """One unlearning run, timed by one metric.
+
+    Args:
+        role: which run.
+        metric: the metric.
+        loss: mean privacy loss of the forget set.
+        duration: its time to unlearn, in epochs.
+        limit: length of the run.
+        beside: what is reported beside the time.
+        resolution: the shortest time between two evaluations.
+    """
 
     role: Role
     metric: str
     loss: float
     duration: Duration
     limit: float
+    beside: Beside | None = None
+    resolution: float = 0.0
 
     def row(self) -> dict[str, Any]:
         """As a tidy row."""
         kept = {key: self.role[key] for key in ("noise", "size", "method", "set", "score", "seed")}
-        return kept | {
+        decides = {
             "metric": self.metric,
             "mean_privacy_loss": self.loss,
             "epochs": self.duration.value,
             "reached": self.duration.reached,
             "limit": self.limit,
         }
+        return kept | decides | ({} if self.beside is None else self.beside.row())
 
 
 def wanted_times(graph: Graph, choices: Sequence[ForgetChoice], method: str, noise: float = 0.0) -> Wanted:
@@ -53,13 +105,13 @@ def wanted_times(graph: Graph, choices: Sequence[ForgetChoice], method: str, noi
     for choice in choices:
         facts = {"set": choice.way, "size": choice.size, "score": choice.score}
         facts |= {"noise": noise, "method": method}
-        for seed in sorted({graph.scored_by(seed) for seed in range(study.seeds)}):
+        for seed in sorted({graph.scored_by(seed) for seed in study.seed_numbers}):
             chosen = facts | {"scored_by": seed}
             wanted.append(({"role": "forget", **chosen}, graph.forget(choice, seed)))
             for index in range(study.audit.oracles):
                 role = {"role": "oracle", **chosen, "index": index}
                 wanted.append((role, graph.measured_oracle(choice, index, seed)))
-        for seed in range(study.seeds):
+        for seed in study.seed_numbers:
             role = {"role": "unlearned", **facts, "scored_by": graph.scored_by(seed), "seed": seed}
             wanted.append((role, graph.unlearned(choice, seed, method)))
             if "gus" in study.audit.metrics:
@@ -88,7 +140,9 @@ def timed(parts: Parts, metrics: Sequence[str], settings: FigureSettings) -> Ite
             epochs = epochs_of(folder, metric)
             values = read_curve(folder, metric)[1]
             duration = _duration(folder, epochs, values, goal, near, settings.stay)
-            yield Timed(role, metric, loss, duration, epochs[-1])
+            beside = _beside(folder, epochs, values, goal, near)
+            resolution = float(np.min(np.diff(epochs))) if len(epochs) > 1 else 0.0
+            yield Timed(role, metric, loss, duration, epochs[-1], beside, resolution)
 
 
 def epochs_of(folder: Folder, metric: str) -> list[float]:
@@ -103,6 +157,19 @@ def _duration(
     if folder.document("unlearning")["diverged"] is not None or len(values) < stay:
         return Duration(epochs[-1], reached=False)
     return time_to_unlearn(epochs, values, goal, tolerance=near, stay=stay)
+
+
+def _beside(folder: Folder, epochs: list[float], values: list[float], goal: float, near: float) -> Beside:
+    retain = read_curve(folder, "ra")[1]
+    return Beside(
+        settled=settled_time(epochs, values, goal, tolerance=near),
+        half_gap=half_gap_time(epochs, values, goal),
+        start=values[0],
+        oracle=goal,
+        lowest_retain=min(retain),
+        last_retain=retain[-1],
+        learning_rate=folder.document("unlearning")["learning_rate"],
+    )
 
 
 def by_set(runs: Iterable[Timed]) -> list[tuple[float, list[Timed]]]:
@@ -124,8 +191,17 @@ def rising(runs: Sequence[Timed], claim: str) -> Verdict:
         f"hardest minus easiest {shown(gaps)} epochs (known for {len(gaps)} of {len(by_seed)} seeds), Spearman "
         f"{spread(known) if known else 'undefined'}; {censored} of {len(runs)} runs did not reach the target"
     )
-    decides = 2 * len(gaps) > len(by_seed)
-    return Verdict(claim, saw, _rises(known, gaps) if decides else "undecided", RULE)
+    scores = [trend(seed) for seed in by_seed]
+    test = paired_test(scores, "Kendall's tau of time and privacy loss", limits=(-1.0, 1.0))
+    return Verdict(claim, saw, RULE, test)
+
+
+def trend(runs: Sequence[Timed]) -> float:
+    """Kendall's tau of time and privacy loss over the forget sets of one seed; pairs of unknown order count as 0."""
+    pairs = [(easy, hard) for easy, hard in combinations(runs, 2) if easy.loss < hard.loss]
+    gaps = [gap(hard.duration, easy.duration) for easy, hard in pairs]
+    signs = [float(np.sign(difference.value)) for difference in gaps if difference is not None]
+    return sum(signs) / len(pairs) if pairs else 0.0
 
 
 def ordered_by_loss(runs: Iterable[Timed]) -> list[list[Timed]]:
@@ -157,12 +233,3 @@ def rank_agreement(runs: Sequence[Timed]) -> float | None:
 def _rank_value(run: Timed) -> float:
     """All runs that did not reach the target count as equally long."""
     return run.duration.value if run.duration.reached else float("inf")
-
-
-def _rises(correlations: Sequence[float], gaps: Sequence[Gap]) -> Agreement:
-    if not correlations:
-        return "undecided"
-    if longer_on_average(gaps) is False or np.mean(correlations) <= 0:
-        return "disagrees"
-    longer = all(difference.value > 0 for difference in gaps)
-    return "agrees" if longer and np.mean(correlations) >= 0.5 else "undecided"

@@ -23,6 +23,13 @@ def at_least(least: int, settings: Any, *names: str) -> None:
             raise InputError(f"`{name}` must be at least {least}; got {getattr(settings, name)}.")
 
 
+def share(settings: Any, *names: str) -> None:
+    """Validate that settings are between 0 and 1."""
+    for name in names:
+        if not 0 <= getattr(settings, name) <= 1:
+            raise InputError(f"`{name}` must be between 0 and 1; got {getattr(settings, name)}.")
+
+
 def distinct(settings: Any, *names: str) -> None:
     """Validate that no value appears twice."""
     for name in names:

@@ -2,11 +2,12 @@
 
 from remanence.tasks.poison import Poison, draw_poison
 from remanence.tasks.randomness import derive_seed, generator
-from remanence.tasks.recipe import RECIPES, Recipe
+from remanence.tasks.recipe import ASSUMED_SIGMA, RECIPES, Recipe
 from remanence.tasks.sources import DataSource, ModelSource, TaskSource
-from remanence.tasks.task import Task
+from remanence.tasks.task import Task, as_examples
 
 __all__ = [
+    "ASSUMED_SIGMA",
     "RECIPES",
     "DataSource",
     "ModelSource",
@@ -14,6 +15,7 @@ __all__ = [
     "Recipe",
     "Task",
     "TaskSource",
+    "as_examples",
     "derive_seed",
     "draw_poison",
     "generator",

@@ -41,7 +41,7 @@ class Poison:
         inputs = examples.inputs.clone()
         rows = torch.from_numpy(examples.positions(self.ids[present]))
         inputs[rows] += self.noise[torch.from_numpy(present)]
-        return Examples(examples.ids, inputs, examples.labels, examples.class_names)
+        return examples.with_inputs(inputs)
 
     def only(self, chosen: NDArray[np.bool_]) -> Poison:
         """The noise of a subset of the poisoned examples, given as a mask."""

@@ -10,12 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from remanence.data import DATASETS, Examples, data_folder, load_dataset
+from remanence.data import (
+    DATASETS,
+    Examples,
+    TableSettings,
+    data_folder,
+    fit_table,
+    is_table,
+    load_dataset,
+    read_users,
+)
 from remanence.errors import DataError, InputError
 from remanence.models import build_model
-from remanence.stages import NOT_IN_KEY
+from remanence.stages import IN_KEY_IF_GIVEN, NOT_IN_KEY
+from remanence.tasks.devices import resolve_device
+from remanence.tasks.importing import import_task
 from remanence.tasks.recipe import Recipe
 from remanence.tasks.task import Task
+from remanence.types import Ids
 
 _DRAW = 0
 """Seed of the random part of a data set: everywhere the same."""
@@ -31,6 +43,7 @@ class DataSource:
         train: number of training examples to draw; 0 for all.
         test: number of test examples to draw; 0 for all.
         digest: expected digest of the examples; empty to accept any.
+        table: how to read a table; None for its defaults.
         data_dir: the data folder on this machine.
     """
 
@@ -38,12 +51,13 @@ class DataSource:
     train: int = 0
     test: int = 0
     digest: str = ""
+    table: TableSettings | None = field(default=None, metadata=IN_KEY_IF_GIVEN)
     data_dir: str | None = field(default=None, metadata=NOT_IN_KEY)
 
     def read(self) -> tuple[Examples, Examples]:
         """Read training and test examples from disk."""
         source = self.source if self.source in DATASETS else self._path()
-        train, test = load_dataset(source, self.data_dir)
+        train, test = load_dataset(source, self.data_dir, table=self.table)
         return _draw(train, self.train, "train"), _draw(test, self.test, "test")
 
     def load(self) -> tuple[Examples, Examples]:
@@ -59,6 +73,28 @@ class DataSource:
     def digested(self) -> DataSource:
         """The same source with the digest of its current examples."""
         return replace(self, digest=_loaded(replace(self, digest=""), self._stamp())[2])
+
+    def fitted(self) -> DataSource:
+        """The same source with the features of its table fitted; itself if the data are no table.
+
+        Features are fitted once, when a model is trained. From then on they stay, whatever happens to other rows.
+        """
+        path = self.table_path()
+        return self if path is None else replace(self, table=fit_table(path, self.table))
+
+    def users(self) -> tuple[Ids, list[str]]:
+        """The id of each row of a table, and the person that it belongs to."""
+        path = self.table_path()
+        if path is None:
+            raise DataError(
+                "Persons must be a column of a .csv or .parquet table; the data are "
+                f"{self.source or 'those of a task'}."
+            )
+        return read_users(path, self.table)
+
+    def table_path(self) -> Path | None:
+        """The file of a table; None if the data are no table."""
+        return self._path() if is_table(self.source) else None
 
     def _path(self) -> Path:
         """The path itself, or below the data folder."""
@@ -103,19 +139,30 @@ class TaskSource:
         data: the data set.
         model: the model.
         recipe: how to train.
+        task: import path of a task that brings its own data and model, instead of `data` and `model`.
+        device: where to compute on this machine.
     """
 
     data: DataSource
     model: ModelSource
     recipe: Recipe
+    task: str = ""
+    device: str = field(default="cpu", metadata=NOT_IN_KEY)
 
     def open(self) -> Task:
-        """Open the task, with data cached in memory."""
+        """Open the task, with data cached in memory. Executes `task`: check that it is trusted before."""
+        if self.task:
+            return replace(import_task(self.task), recipe=self.recipe, device=resolve_device(self.device))
         return self.with_data(*self.data.load())
 
     def with_data(self, train: Examples, test: Examples) -> Task:
+        """The task of the named model on these examples."""
         return Task(
-            lambda: build_model(self.model.name, train, **self.model.options), train, test, self.recipe
+            lambda: build_model(self.model.name, train, **self.model.options),
+            train,
+            test,
+            self.recipe,
+            device=resolve_device(self.device),
         )
 
 

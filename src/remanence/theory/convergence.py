@@ -10,7 +10,7 @@ import numpy as np
 
 from remanence.errors import InputError
 from remanence.theory.conversion import ORDERS, check_delta, renyi_to_epsilon
-from remanence.theory.justification import VACUOUS_ABOVE
+from remanence.theory.justification import VACUOUS_ABOVE, weakest
 from remanence.theory.langevin import Langevin
 from remanence.theory.sampled_gaussian import check_alpha
 from remanence.types import Bound, Status, check_choice, check_positive
@@ -99,10 +99,12 @@ class Corollary:
     Statement:
         ε*(k) = (B_α P(x, 4α) + C_α ε_{4α−1}) e^{−Ck/2α} + ε_{2α−1}.
 
-    Symbols: `loss` = P(x, 4α), `rate` = C per step (`Langevin.log_rate` computes it), `far` = ε_{4α−1} and
-        `near` = ε_{2α−1}, the divergences of T steps on D′ from the stationary law, at those orders.
+    Symbols: `loss` = P(x, 4α), `rate` = C per step (`Langevin.log_rate` computes it), `far` = ε_{4α−1} =
+        D_{4α−1}(T steps on D′ ‖ stationary law on D′), `near` = ε_{2α−1} = D_{2α−1}(the same laws, reversed);
+        `horizon_gap` bounds both for a projected chain.
 
-    Assumptions: Lipschitz, smooth loss; step size as in Chien et al. 2024, Theorem 3.2.
+    Assumptions: Lipschitz, smooth loss; step size as in Chien et al. 2024, Theorem 3.2. `far` and `near` are not
+        zero for any finite T, so they have no default. Plain numbers count as estimates; a `Bound` has its status.
 
     Departs from the paper: not at all; `SameHorizon` is simpler and tighter.
 
@@ -114,8 +116,8 @@ class Corollary:
     alpha: float
     loss: Bound | float
     rate: float
-    far: float = 0.0
-    near: float = 0.0
+    far: Bound | float
+    near: Bound | float
     constants: Literal["main", "appendix"] = "main"
     formula: ClassVar[str] = "paper's corollary, T-step target"
     furthest: ClassVar[int] = 1 << 60
@@ -123,27 +125,29 @@ class Corollary:
     def __post_init__(self) -> None:
         corollary_constants(self.alpha, self.constants)
         check_positive("rate", self.rate)
-        for name in ("far", "near"):
-            _check_level(name, getattr(self, name))
-        _check_level("loss", _value(self.loss))
+        for name in ("loss", "far", "near"):
+            check_level(name, value_of(getattr(self, name)))
 
     @property
     def status(self) -> Status:
-        return _status(self.loss)
+        return weakest(*(status_of(given) for given in (self.loss, self.far, self.near)))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         return (
-            *_inherited(self.loss),
+            *inherited(self.loss, "privacy loss"),
+            *inherited(self.far, "divergence `far`"),
+            *inherited(self.near, "divergence `near`"),
+            f"Without the examples, every step contracts towards the stationary law at rate {self.rate:.3g} or more.",
             f"Rényi divergence of order {self.alpha:g} to retraining for T steps.",
         )
 
     def epsilon(self, k: int) -> float:
         b, c = corollary_constants(self.alpha, self.constants)
-        start = b * _value(self.loss) + c * self.far
-        remaining = start * np.exp(-self.rate * k / (2 * self.alpha))
+        start = b * value_of(self.loss) + c * value_of(self.far)
+        remaining, near = start * np.exp(-self.rate * k / (2 * self.alpha)), value_of(self.near)
         # `near` is approached and never reached, however small the remaining part
-        return float(max(remaining + self.near, np.nextafter(self.near, np.inf) if start else self.near))
+        return float(max(remaining + near, np.nextafter(near, np.inf) if start else near))
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,9 @@ class SameHorizon:
 
     Symbols: `loss` = P(x, α), Σ R_j = `dynamics.log_decay(k)`.
 
-    Assumptions: those of `dynamics`; the loss bounds D_α after T steps.
+    Assumptions: those of `dynamics`; the loss bounds D_α after T steps. The rate depends on how spread the retrained
+        chain is, so the start of training must be known (`dynamics.initial_variance`, 0 for a fixed point). Without
+        it and without T, the chain is taken to be stationary, and the result is an estimate.
 
     Departs from the paper: the target is T + k steps instead of T, so there is no triangle inequality, the
         order is α instead of 4α, the rate 1/α instead of 1/2α, and no constant term remains.
@@ -173,19 +179,34 @@ class SameHorizon:
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
-        _check_level("loss", _value(self.loss))
+        check_level("loss", value_of(self.loss))
+        if self.dynamics.steps is not None and not self._known_start:
+            raise InputError(
+                "`initial_variance` must be given for training of a known number of steps: the variance of the initial "
+                "weights, 0 for a fixed start. The rate of contraction depends on it."
+            )
+
+    @property
+    def _known_start(self) -> bool:
+        """Projection onto a ball bounds the spread whatever the start."""
+        return self.dynamics.loss == "bounded" or self.dynamics.initial_variance is not None
 
     @property
     def status(self) -> Status:
-        return _status(self.loss)
+        return status_of(self.loss) if self._known_start else weakest(status_of(self.loss), Status.ESTIMATE)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        target = f"Rényi divergence of order {self.alpha:g} to retraining for T + k steps."
-        return (*_inherited(self.loss), f"A {self.dynamics.loss} loss.", target)
+        stationary = "No initial variance is given: the retrained chain is taken to be stationary."
+        return (
+            *inherited(self.loss, "privacy loss"),
+            f"A {self.dynamics.loss} loss.",
+            *(() if self._known_start else (stationary,)),
+            f"Rényi divergence of order {self.alpha:g} to retraining for T + k steps.",
+        )
 
     def epsilon(self, k: int) -> float:
-        return float(_value(self.loss) * np.exp(-self.dynamics.log_decay(k) / self.alpha))
+        return float(value_of(self.loss) * np.exp(-self.dynamics.log_decay(k) / self.alpha))
 
 
 @dataclass(frozen=True)
@@ -203,30 +224,35 @@ class Converted:
 
     @property
     def status(self) -> Status:
-        return self.route_at(self.orders[0]).status
+        return weakest(*(self.route_at(order).status for order in self.orders))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         route = self.route_at(self.orders[0])
-        return (f"{route.formula}, at the best of {len(self.orders)} orders; δ = {self.delta:g}.",)
+        conversion = f"{route.formula}, at the best of {len(self.orders)} orders; δ = {self.delta:g}."
+        return (*route.assumptions, conversion)
 
     def epsilon(self, k: int) -> float:
         divergences = [self.route_at(order).epsilon(k) for order in self.orders]
         return renyi_to_epsilon(self.orders, divergences, self.delta)[0]
 
 
-def _value(loss: Bound | float) -> float:
-    return loss.value if isinstance(loss, Bound) else float(loss)
+def value_of(given: Bound | float) -> float:
+    """The number itself."""
+    return given.value if isinstance(given, Bound) else float(given)
 
 
-def _status(loss: Bound | float) -> Status:
-    return loss.status if isinstance(loss, Bound) else Status.CERTIFICATE
+def status_of(given: Bound | float) -> Status:
+    """The status of a bound; of a plain number nobody knows where it comes from, so it is an estimate."""
+    return given.status if isinstance(given, Bound) else Status.ESTIMATE
 
 
-def _inherited(loss: Bound | float) -> tuple[str, ...]:
-    return loss.assumptions if isinstance(loss, Bound) else ("The given privacy loss is a bound.",)
+def inherited(given: Bound | float, name: str) -> tuple[str, ...]:
+    """The assumptions of a bound; for a plain number, that it is one."""
+    return given.assumptions if isinstance(given, Bound) else (f"The given {name} is taken as it is.",)
 
 
-def _check_level(name: str, value: float) -> None:
+def check_level(name: str, value: float) -> None:
+    """Raise for a divergence that is negative or NaN."""
     if not value >= 0:
         raise InputError(f"`{name}` must not be negative or NaN; got {value}.")

@@ -13,6 +13,14 @@ VACUOUS_ABOVE = 100.0
 """A Rényi bound above this many nats lets a test with a false-alarm rate of e^-100 succeed always."""
 
 
+_FROM_STRONG_TO_WEAK = (Status.CERTIFICATE, Status.ESTIMATE, Status.HEURISTIC, Status.VACUOUS)
+
+
+def weakest(*statuses: Status) -> Status:
+    """The status of a result that rests on several numbers: that of the weakest."""
+    return max(statuses, key=_FROM_STRONG_TO_WEAK.index)
+
+
 @dataclass(frozen=True)
 class Justification:
     """A status and the sentences that justify it."""
@@ -53,7 +61,7 @@ def violated_assumptions(mechanism: Mechanism) -> tuple[str, ...]:
             "One example changes another's gradient (BatchNorm), which the theorem excludes.",
         ),
     )
-    return tuple(sentence for is_violated, sentence in checks if is_violated)
+    return (*(sentence for is_violated, sentence in checks if is_violated), *mechanism.departures)
 
 
 def justify_loss(

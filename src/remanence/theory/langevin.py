@@ -25,7 +25,8 @@ class Langevin:
         loss: the class of F: `strongly convex`, `convex`, or only `bounded` (to a ball of `radius`, with
             gradients up to `lipschitz`).
         steps: T, the steps of training before; None for a stationary chain.
-        initial_variance: log-Sobolev constant of w_0's law: its variance if Gaussian, 0 for a fixed point.
+        initial_variance: log-Sobolev constant of w_0's law: its variance if Gaussian, 0 for a fixed point; None if it
+            is not known.
         radius: R of the projection.
         lipschitz: M, a bound on ‖∇F‖.
     """
@@ -36,7 +37,7 @@ class Langevin:
     strong_convexity: float = 0.0
     loss: Loss = "strongly convex"
     steps: int | None = None
-    initial_variance: float = 0.0
+    initial_variance: float | None = None
     radius: float | None = None
     lipschitz: float | None = None
 
@@ -49,7 +50,8 @@ class Langevin:
         check_choice("loss", self.loss, ("strongly convex", "convex", "bounded"))
         if self.steps is not None and (self.steps < 1 or int(self.steps) != self.steps):
             raise InputError(f"`steps` must be a whole number of at least 1; got {self.steps}.")
-        if not (np.isfinite(self.initial_variance) and self.initial_variance >= 0):
+        start = self.initial_variance
+        if start is not None and not (np.isfinite(start) and start >= 0):
             raise InputError(
                 f"`initial_variance` must be finite and not negative; got {self.initial_variance}."
             )
@@ -92,8 +94,8 @@ class Langevin:
     def log_sobolev(self, steps: float) -> float:
         """A log-Sobolev constant of the law after this many steps.
 
-        Convex: C_t = c^{2t} C_0 + 2ησ² (1 + c² + … + c^{2(t−1)}). Bounded: 6(4τ² + 2ησ²) e^{4τ²/2ησ²} with
-        τ = R + ηM, infinite where that overflows.
+        Convex: C_t = c^{2t} C_0 + 2ησ² (1 + c² + … + c^{2(t−1)}), which needs `initial_variance` for finite t.
+        Bounded: 6(4τ² + 2ησ²) e^{4τ²/2ησ²} with τ = R + ηM, infinite where that overflows.
         """
         if self.loss == "bounded":
             with np.errstate(over="ignore"):
@@ -101,6 +103,8 @@ class Langevin:
         c_sq = self.contraction**2
         if np.isinf(steps):
             return self.variance / (1 - c_sq)
+        if self.initial_variance is None:
+            raise InputError("`initial_variance` must be given for a chain of finitely many steps; got None.")
         terms = -np.expm1(steps * np.log(c_sq)) / (1 - c_sq) if 0 < c_sq < 1 else (steps if c_sq else 1.0)
         return float(c_sq**steps * self.initial_variance + self.variance * terms)
 
@@ -113,7 +117,8 @@ class Langevin:
 
         Symbols: C_j = log-Sobolev constant of the second law, c = `contraction`.
 
-        Assumptions: both laws pass through the same steps; C_T holds for the second.
+        Assumptions: both laws pass through the same steps; C_T holds for the second. With `steps` None, T is unknown:
+            the stationary constant is used, or, if the chain starts more spread than that, the initial one.
 
         Departs from the paper: its constant C per step is only said to exist; here it is computed.
 
@@ -125,10 +130,12 @@ class Langevin:
             return k * float(np.exp(self.log_rate()))
         if self.contraction == 0:
             return np.inf if k else 0.0
-        if self.steps is None:
+        stationary = self.steps is None and self.log_sobolev(np.inf) >= (self.initial_variance or 0.0)
+        if stationary:
             return -2 * k * float(np.log(self.contraction))
-        start = self.log_sobolev(self.steps)
-        return float(np.log(self.log_sobolev(self.steps + k) / start) - 2 * k * np.log(self.contraction))
+        passed = self.steps or 0
+        start = self.log_sobolev(passed)
+        return float(np.log(self.log_sobolev(passed + k) / start) - 2 * k * np.log(self.contraction))
 
     def log_rate(self) -> float:
         """ln R of one step of the stationary chain, finite also where R itself underflows."""

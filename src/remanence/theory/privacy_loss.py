@@ -209,6 +209,8 @@ class _Setting:
             rows = [norm_rows(self.rule, run.norms) for run in self.runs]
             step_rows = rows_for_steps(self.rule, self.runs[0].steps, total)
         ratios = np.stack(rows, dtype=np.float64)
+        if self.mechanism.clipped and self.mechanism.max_norm is not None:
+            np.minimum(ratios, self.mechanism.max_norm, out=ratios)
         with np.errstate(over="ignore"):
             ratios /= unit
         np.minimum(ratios, _LARGEST_RATIO, out=ratios)

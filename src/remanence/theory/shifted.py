@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from remanence.errors import InputError
+from remanence.theory.convergence import inherited, status_of, value_of
 from remanence.theory.conversion import check_delta, gaussian_delta_unchecked, gaussian_epsilon
 from remanence.theory.langevin import Langevin
-from remanence.types import Status, check_positive
+from remanence.types import Bound, Status, check_positive
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,11 @@ class HockeyStick:
 
     Statement:
         δ_{j+1} = δ_j θ(ln(1 + (e^ε − 1)/δ_j)),  θ(e) = Q(e/r − r/2) − e^e Q(e/r + r/2),
-        r = 2(R + ηM)/√(2ησ²),  δ_0 = `start`.
+        r = 2(R + ηM)/√(2ησ²),  δ_0 = `start` for ε ≥ `start_epsilon`, 1 below.
 
-    Symbols: Q = the normal tail, R = `dynamics.radius`, M = `dynamics.lipschitz`.
+    Symbols: Q = the normal tail, R = `dynamics.radius`, M = `dynamics.lipschitz`; `start` = δ before unlearning at
+        `start_epsilon`. At a smaller ε that δ is larger, by an unknown amount, so `start` is not used there; a total
+        variation distance is the δ at ε = 0 and holds for every ε.
 
     Assumptions: projection onto a ball of radius R before each step, gradients up to M; no convexity.
 
@@ -106,23 +109,39 @@ class HockeyStick:
 
     dynamics: Langevin
     delta: float
-    start: float = 1.0
+    start: Bound | float = 1.0
+    start_epsilon: float | None = None
     formula: ClassVar[str] = "hockey-stick contraction"
     furthest: ClassVar[int] = 1 << 20
-    status: ClassVar[Status] = Status.CERTIFICATE
 
     def __post_init__(self) -> None:
         check_delta(self.delta)
-        if not 0 < self.start <= 1:
-            raise InputError(f"`start` must be a probability above 0; got {self.start}.")
+        start = value_of(self.start)
+        if not 0 < start <= 1:
+            raise InputError(f"`start` must be a probability above 0; got {start}.")
+        if start < 1 and self.start_epsilon is None:
+            raise InputError(
+                "`start_epsilon` must be given with `start`: the ε at which that δ holds, 0 for a total variation "
+                "distance."
+            )
+        if self.start_epsilon is not None and not self.start_epsilon >= 0:
+            raise InputError(f"`start_epsilon` must not be negative or NaN; got {self.start_epsilon}.")
         if self.dynamics.radius is None or self.dynamics.lipschitz is None:
             raise InputError(
                 "`dynamics` must have `radius` and `lipschitz` for the hockey stick; one is missing."
             )
 
     @property
+    def status(self) -> Status:
+        return Status.CERTIFICATE if value_of(self.start) == 1 else status_of(self.start)
+
+    @property
     def assumptions(self) -> tuple[str, ...]:
-        return ("Projection onto the ball before every step, gradients up to `lipschitz`; no convexity.",)
+        given = () if value_of(self.start) == 1 else inherited(self.start, "δ before unlearning")
+        return (
+            *given,
+            "Projection onto the ball before every step, gradients up to `lipschitz`; no convexity.",
+        )
 
     def delta_after(self, k: int, epsilon: float) -> float:
         """δ at ε after k steps; stops early once it is below `delta`."""
@@ -131,7 +150,7 @@ class HockeyStick:
         assert dynamics.lipschitz is not None
         reach = dynamics.radius + dynamics.learning_rate * dynamics.lipschitz
         r = 2 * reach / np.sqrt(dynamics.variance)
-        delta = self.start
+        delta = value_of(self.start) if epsilon >= (self.start_epsilon or 0.0) else 1.0
         for _ in range(k):
             if delta <= self.delta:
                 break

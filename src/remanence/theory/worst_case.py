@@ -57,7 +57,7 @@ class _Published:
 
 
 def horizon_gap(dynamics: Langevin, *, alpha: float) -> float:
-    """D_α(retrained T + k steps ‖ retrained T steps), for any k: the cost of the T-step target.
+    """D_α between T + k and T steps of retraining, either way, for any k: the cost of the T-step target.
 
     Statement:
         α (2R)² c^{2T} (1 − c²) / (2 · 2ησ² (1 − c^{2T})).

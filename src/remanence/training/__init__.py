@@ -1,15 +1,17 @@
 """The training loop, the recorder of traces, and runs in folders that can be resumed."""
 
 from remanence.tasks import RECIPES, Poison, Recipe
-from remanence.training.checkpoint_trace import TraceSettings, trace_run
 from remanence.training.checkpoints import Checkpoints, load_weights, write_weights
+from remanence.training.fitting import fit_model
+from remanence.training.import_run import PastTraining, import_run
 from remanence.training.loop import Training, train_steps
 from remanence.training.objective import BatchLoss, BatchStream, Objective, Parameters, Term, mean_loss
 from remanence.training.placement import placed_steps
 from remanence.training.ranks import SINGLE_PROCESS, Ranks, join_process_group
 from remanence.training.recorder import Recorder
 from remanence.training.run_folder import Run, RunReference, open_run
-from remanence.training.train_run import Recording, RunSettings, train_and_record, train_run
+from remanence.training.run_settings import RunSettings
+from remanence.training.train_run import Recording, train_and_record, train_run
 
 __all__ = [
     "RECIPES",
@@ -19,6 +21,7 @@ __all__ = [
     "Checkpoints",
     "Objective",
     "Parameters",
+    "PastTraining",
     "Poison",
     "Ranks",
     "Recipe",
@@ -28,14 +31,14 @@ __all__ = [
     "RunReference",
     "RunSettings",
     "Term",
-    "TraceSettings",
     "Training",
+    "fit_model",
+    "import_run",
     "join_process_group",
     "load_weights",
     "mean_loss",
     "open_run",
     "placed_steps",
-    "trace_run",
     "train_and_record",
     "train_run",
     "train_steps",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from remanence.errors import DataError, RunFolderError
 from remanence.storage import Draft, Folder, atomic, create, open_folder
@@ -37,18 +37,33 @@ def write_weights(draft: Draft, model: nn.Module) -> None:
 
 def load_weights(folder: Folder, model: nn.Module) -> None:
     """Load the weights of a folder into a model of the same architecture."""
-    weights = {name: torch.from_numpy(array) for name, array in folder.tensors("weights").items()}
+    load_state_dict(model, read_weights(folder), str(folder.path))
+
+
+def read_weights(folder: Folder) -> dict[str, Tensor]:
+    """The state dict that `write_weights` wrote into a folder."""
+    return {name: torch.from_numpy(array) for name, array in folder.tensors("weights").items()}
+
+
+def load_state_dict(model: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
+    """Load a state dict into a model of the same architecture; anything else is refused.
+
+    Args:
+        model: the model.
+        weights: its state dict.
+        name: what to call the weights in an error.
+    """
     expected = model.state_dict()
-    for name in sorted(weights.keys() ^ expected.keys()):
-        owner = folder.path if name in weights else "this model"
-        raise RunFolderError(f"{folder.path} holds another model's weights: only {owner} has {name!r}.")
-    for name, tensor in weights.items():
-        if tensor.shape != expected[name].shape:
+    for key in sorted(weights.keys() ^ expected.keys()):
+        owner = "only they have" if key in weights else "they lack"
+        raise RunFolderError(f"{name} holds another model's weights: {owner} {key!r}.")
+    for key, tensor in weights.items():
+        if tensor.shape != expected[key].shape:
             raise RunFolderError(
-                f"{folder.path} holds another model's weights: expected {name!r} of shape "
-                f"{tuple(expected[name].shape)}; got {tuple(tensor.shape)}."
+                f"{name} holds another model's weights: expected {key!r} of shape {tuple(expected[key].shape)}; got "
+                f"{tuple(tensor.shape)}."
             )
-    model.load_state_dict(weights)
+    model.load_state_dict(dict(weights))
 
 
 class Checkpoints:
@@ -63,18 +78,19 @@ class Checkpoints:
         self._folder, self._keep_all = folder, keep_all
 
     def save(self, training: Training, rows: Sequence[Measurement]) -> None:
-        """Save weights, momentum, step, and the measurements so far."""
+        """Save weights, the optimizer's state, step, and the measurements so far."""
         path = self._folder / f"step-{training.step:09d}"
         if path.exists():
             return
-        momentum = {
-            name: training.optimizer.state[parameter]["momentum_buffer"].cpu().numpy()
+        optimizer = {
+            f"{key}/{name}": torch.as_tensor(value).cpu().numpy()
             for name, parameter in training.parameters.items()
-            if training.optimizer.state[parameter].get("momentum_buffer") is not None
+            for key, value in training.optimizer.state[parameter].items()
+            if value is not None
         }
         with create(path, "checkpoint") as draft:
             write_weights(draft, training.model)
-            draft.tensors("momentum", momentum)
+            draft.tensors("optimizer", optimizer)
             draft.document(
                 "state",
                 {"step": training.step, "scaler": training.scaler.state_dict(), "data": training.data_digest},
@@ -106,13 +122,17 @@ class Checkpoints:
         training.step = state.step
         if state.scaler:
             training.scaler.load_state_dict(dict(state.scaler))
-        for name, array in folder.tensors("momentum").items():
+        for entry, array in folder.tensors("optimizer").items():
+            key, _, name = entry.partition("/")
             parameter = training.parameters.get(name)
-            if parameter is None or parameter.shape != array.shape:
-                raise RunFolderError(f"{folder.path} holds another model's momentum: {name!r} does not fit.")
-            training.optimizer.state[parameter]["momentum_buffer"] = torch.from_numpy(array).to(
-                parameter.device
-            )
+            if parameter is None or array.shape not in ((), tuple(parameter.shape)):
+                raise RunFolderError(
+                    f"{folder.path} holds another model's optimizer state: {entry!r} does not fit."
+                )
+            # Adam keeps its number of steps on the CPU unless it is fused or capturable
+            fused = training.optimizer.param_groups[0].get("fused")
+            device = parameter.device if array.shape or fused else torch.device("cpu")
+            training.optimizer.state[parameter][key] = torch.from_numpy(array).to(device)
         return folder.records("measurements", Measurement)
 
     def _paths(self) -> list[Path]:

@@ -15,9 +15,10 @@ from remanence.data import Examples
 from remanence.errors import DataError, InputError
 from remanence.gradients.in_flight import norms_in_flight
 from remanence.storage import create, write_trace
+from remanence.tasks import as_examples
 from remanence.tasks.recipe import couples_examples
 from remanence.training.example_statistics import confidence_and_error
-from remanence.training.recorder import as_examples
+from remanence.training.sharded import refuse_wrapped
 from remanence.types import Ids, Mechanism, Trace, as_ids
 
 
@@ -64,6 +65,7 @@ class InflightRecorder:
         out: str | Path | None = None,
         provenance: Mapping[str, str] | None = None,
     ) -> None:
+        refuse_wrapped(model)
         if couples_examples(model.modules()):
             raise InputError(
                 "In-flight norms need a model whose layers do not couple examples; this one has BatchNorm. "
@@ -103,7 +105,7 @@ class InflightRecorder:
                 f"Expected one id per example of the batch, {len(norms.values)}; got {len(columns)}."
             )
         labels = self._examples.labels[columns].to(outputs[-1].device)
-        confidence, error = confidence_and_error(outputs[-1].detach(), labels)
+        confidence, error = confidence_and_error(self._examples.readout, outputs[-1].detach(), labels)
         for name, values in (("norms", norms.values), ("confidence", confidence), ("error", error)):
             self._tables[name][epoch, columns] = values.cpu().numpy()
         self._moments[epoch, columns] = self._step

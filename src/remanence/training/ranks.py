@@ -39,11 +39,19 @@ class Ranks:
         """Replace each tensor by its sum over all processes, in place."""
         if self.size == 1:
             return
-        parts = list(tensors)
-        flat = torch.cat([part.flatten() for part in parts])
-        dist.all_reduce(flat)
-        for part, total in zip(parts, torch.split(flat, [part.numel() for part in parts]), strict=True):
-            part.copy_(total.view_as(part))
+        under_way = []
+        for bucket in _buckets(tensors):
+            flat = torch.cat([part.flatten() for part in bucket])
+            under_way.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+        for bucket, flat, reduction in under_way:
+            reduction.wait()
+            for part, total in zip(bucket, torch.split(flat, [part.numel() for part in bucket]), strict=True):
+                part.copy_(total.view_as(part))
+
+    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each tensor by that of process 0, in place."""
+        for tensor in tensors if self.size > 1 else ():
+            dist.broadcast(tensor, src=0)
 
     def gather(self, values: NDArray[np.float32], rows: NDArray[np.int64], n: int) -> NDArray[np.float32]:
         """Combine the values that each process computed for its rows into an array of all n rows."""
@@ -51,8 +59,9 @@ class Ranks:
             return values
         combined = torch.zeros(n, dtype=torch.float32)
         combined[torch.from_numpy(rows)] = torch.from_numpy(values)
+        combined = combined.to(_collective_device())
         self.add_up([combined])
-        return combined.numpy()
+        return combined.cpu().numpy()
 
     def wait(self) -> None:
         """Wait until every process has reached this point."""
@@ -60,6 +69,8 @@ class Ranks:
             dist.barrier()
 
 
+_BUCKET = 25 << 20
+"""Bytes per message of a sum over processes."""
 SINGLE_PROCESS = Ranks()
 """A single process."""
 
@@ -71,10 +82,32 @@ def join_process_group() -> Iterator[Ranks]:
     if size == 1:
         yield SINGLE_PROCESS
         return
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    dist.init_process_group()  # torch's default: a backend for each kind of device (gloo for CPU, nccl for CUDA)
     try:
         ranks = Ranks(dist.get_rank(), size)
         yield ranks
         ranks.wait()  # no process closes connections that another still uses
     finally:
         dist.destroy_process_group()
+
+
+def _buckets(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    """Tensors of one device and type, about 25 MB together: one message each, as DistributedDataParallel sends them."""
+    buckets: list[list[Tensor]] = []
+    open_buckets: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for tensor in tensors:
+        kind = tensor.device, tensor.dtype
+        bucket = open_buckets.get(kind)
+        if bucket is None or sum(part.nbytes for part in bucket) + tensor.nbytes > _BUCKET:
+            bucket = open_buckets[kind] = []
+            buckets.append(bucket)
+        bucket.append(tensor)
+    return buckets
+
+
+def _collective_device() -> torch.device:
+    """A device whose tensors the process group can add up: the CPU if it can, else the accelerator (nccl alone)."""
+    if not dist.is_initialized():
+        return torch.device("cpu")
+    kinds = [pair.partition(":")[0] for pair in dist.get_backend_config().split(",")]
+    return torch.device("cpu") if "cpu" in kinds else torch.device(kinds[0])

@@ -47,9 +47,9 @@ def check_trusted(folder: Folder, model: str) -> None:
     """Refuse an import path that comes from a folder, unless the user trusts the folder."""
     if is_import_path(model) and not is_trusted(folder):
         raise RunFolderError(
-            f"{folder.path} names its model by the import path {model!r}, which is code that would be executed; "
-            f"this folder, as it is now, is not trusted. If you trust it, run `remanence trust {folder.path}`; "
-            "from Python, pass the `task` that builds the model."
+            f"{folder.path} names its model or task by the import path {model!r}, which is code that would be "
+            "executed; this folder, as it is now, is not trusted. If you trust it, run "
+            f"`remanence trust {folder.path}`; from Python, pass the `task` that builds the model."
         )
 
 

@@ -46,7 +46,8 @@ class L1Sparse(Method):
     def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
         plain = mean_loss(BatchStream(split.retain, self.recipe, seed))
         objective = replace(
-            plain, add_penalty=lambda weights, step: self._add_penalty(weights, step, plain.steps_per_epoch)
+            plain,
+            change_gradients=lambda weights, step: self._add_penalty(weights, step, plain.steps_per_epoch),
         )
         return Training(model, split.retain, self.recipe, seed=seed, ranks=ranks, objective=objective)
 

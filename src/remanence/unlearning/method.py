@@ -22,7 +22,8 @@ class Method(ABC):
 
     A method is an objective for the training loop. Its state is step, weights and momentum; anything else that it needs
     (a teacher, a mask) is computed from the original model. To resume after an interruption, call `begin` with the
-    original model and restore a checkpoint.
+    original model and restore a checkpoint. Methods that reset weights do so in the first step, so that a measurement
+    after 0 steps is of the original model; only retrain draws its weights at once.
 
     The running statistics of BatchNorm follow the batches of the method, as in the papers, where the model is in
     training mode throughout: batches of the retain set for methods that use nothing else, of the forget set for
@@ -35,7 +36,8 @@ class Method(ABC):
     recipe: Recipe
 
     EPOCHS: ClassVar[int] = 25
-    LEARNING_RATE: ClassVar[float] = 0.01
+    LEARNING_RATE: ClassVar[float | None] = 0.01
+    """The default learning rate; None for that of training."""
     SEARCH: ClassVar[Mapping[str, tuple[float, float]]] = {"learning_rate": (1e-4, 0.5)}
     """Hyperparameters to tune, each with its range on a logarithmic scale."""
 
@@ -58,11 +60,18 @@ class Method(ABC):
 
     @classmethod
     def default_recipe(cls, training: Recipe) -> Recipe:
-        """The recipe of training, with the epochs of the method, its constant learning rate, and no noise."""
+        """The recipe of training, with the epochs of the method, its constant learning rate, and no noise.
+
+        With other optimizers than SGD, whose learning rates are smaller, that of training is kept if it is smaller.
+        """
+        plain = training.optimizer.lower() == "sgd"
+        own = training.learning_rate if cls.LEARNING_RATE is None else cls.LEARNING_RATE
+        rate = own if plain else min(own, training.learning_rate)
         return replace(
             training,
             epochs=cls.EPOCHS,
-            learning_rate=cls.LEARNING_RATE,
+            learning_rate=rate,
+            warmup=0.0,
             schedule="constant",
             milestones=(),
             noise=0.0,

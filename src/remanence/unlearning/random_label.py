@@ -28,7 +28,8 @@ class RandomLabel(Method):
     Source: Golatkar et al., "Eternal Sunshine of the Spotless Net", CVPR 2020 (a baseline there); Graves et al.,
     "Amnesiac Machine Learning", AAAI 2021.
 
-    Departs: the true class is never drawn, and the wrong labels stay the same throughout.
+    Departs: the true class is never drawn, and the wrong labels stay the same throughout. Where the labels are not
+    classes, each example gets the label of another example of the training set.
     """
 
     EPOCHS: ClassVar[int] = 10
@@ -40,10 +41,15 @@ class RandomLabel(Method):
 def relabel(split: Split, seed: int) -> Examples:
     """A copy of the training data in which each example to forget has another, random class."""
     train, classes = split.train, len(split.train.class_names)
-    if classes < 2:
+    if classes == 1:
         raise DataError("Wrong labels need at least two classes; the data have one.")
     rows = torch.from_numpy(train.positions(split.forget_set.ids))
-    shift = torch.randint(1, classes, (len(rows),), generator=generator(seed, "labels"))
+    random = generator(seed, "labels")
     labels = train.labels.clone()
-    labels[rows] = (labels[rows] + shift) % classes
-    return Examples(train.ids, train.inputs, labels, train.class_names)
+    if classes:
+        shift = torch.randint(1, classes, (len(rows),), generator=random)
+        labels[rows] = (labels[rows] + shift) % classes
+    else:
+        others = torch.randint(1, len(train), (len(rows),), generator=random)
+        labels[rows] = train.labels[(rows + others) % len(train)]
+    return train.with_labels(labels)

@@ -9,16 +9,21 @@ from typing import Any, get_type_hints
 from remanence.errors import UnknownNameError
 from remanence.storage.table_reading import check_value
 from remanence.training import Recipe
+from remanence.unlearning.deletion_by_localization import Del
 from remanence.unlearning.finetune import Finetune
 from remanence.unlearning.gradient_ascent import GradientAscent
 from remanence.unlearning.l1_sparse import L1Sparse
 from remanence.unlearning.method import Method
+from remanence.unlearning.msg import Msg
 from remanence.unlearning.neggrad_plus import NegGradPlus
 from remanence.unlearning.noisy_finetune import NoisyFinetune
+from remanence.unlearning.out_of_fold import OutOfFold
 from remanence.unlearning.random_label import RandomLabel
+from remanence.unlearning.reset import Reset
 from remanence.unlearning.retrain import Retrain
 from remanence.unlearning.salun import SalUn
 from remanence.unlearning.scrub import Scrub
+from remanence.unlearning.shrink_perturb import ShrinkPerturb
 
 METHODS: dict[str, type[Method]] = {
     "retrain": Retrain,
@@ -30,6 +35,11 @@ METHODS: dict[str, type[Method]] = {
     "random_label": RandomLabel,
     "scrub": Scrub,
     "salun": SalUn,
+    "reset": Reset,
+    "shrink_perturb": ShrinkPerturb,
+    "out_of_fold": OutOfFold,
+    "msg": Msg,
+    "del": Del,
 }
 """The unlearning methods by name. The docstring of each class gives formula, options and source."""
 _SHORT = {"lr": "learning_rate"}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import nn
 
+from remanence.batches import device_of
 from remanence.data import Split
 from remanence.errors import InputError
 from remanence.tasks.randomness import derive_seed
 from remanence.training import SINGLE_PROCESS, Ranks, Recipe, Training
 from remanence.unlearning.method import Method
+from remanence.unlearning.new_weights import MakeModel, redraw
 
 
 @dataclass(frozen=True)
@@ -31,17 +32,21 @@ class Retrain(Method):
     Source: the definition of exact unlearning (Cao and Yang, S&P 2015; Bourtoule et al., S&P 2021).
     """
 
-    make_model: Callable[[], nn.Module] | None = None
+    make_model: MakeModel | None = None
 
     SEARCH: ClassVar = {}
 
     def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
+        device = device_of(model)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(seed, "weights"))
+            torch.default_generator.manual_seed(derive_seed(seed, "weights"))
             if self.make_model is None:
-                _reset_weights(model)
+                reset_weights(
+                    model.cpu(), "pass `make_model`"
+                )  # on the CPU: the same weights on every device
             else:
                 model.load_state_dict(self.make_model().state_dict())
+        model.to(device)
         return Training(model, split.retain, self.recipe, seed=seed, ranks=ranks)
 
     @classmethod
@@ -50,13 +55,14 @@ class Retrain(Method):
         return training
 
 
-def _reset_weights(model: nn.Module) -> None:
-    for name, module in model.named_modules():
-        reset = getattr(module, "reset_parameters", None)
-        if callable(reset):
-            reset()
-        elif any(True for _ in module.parameters(recurse=False)):
-            raise InputError(
-                f"retrain cannot draw new weights for {name or 'the model'} ({type(module).__name__} has no "
-                "`reset_parameters`); pass `make_model`."
-            )
+def reset_weights(model: nn.Module, otherwise: str) -> None:
+    """Draw new initial weights for every layer.
+
+    Args:
+        model: the model; changed.
+        otherwise: what the caller can do if a layer has no `reset_parameters`, for the error.
+    """
+    for name, kind in redraw(model).items():
+        raise InputError(
+            f"New weights cannot be drawn for {name or 'the model'} ({kind} has no `reset_parameters`); {otherwise}."
+        )

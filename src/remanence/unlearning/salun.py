@@ -11,12 +11,10 @@ from torch import Tensor, nn
 
 from remanence.data import Examples, Split
 from remanence.errors import InputError
-from remanence.gradients.evaluation_mode import evaluating
 from remanence.training import SINGLE_PROCESS, BatchStream, Parameters, Ranks, Training, mean_loss
 from remanence.unlearning.method import Method
 from remanence.unlearning.random_label import relabel
-
-_BATCH = 256
+from remanence.unlearning.set_gradient import largest_overall, set_gradient
 
 
 @dataclass(frozen=True)
@@ -60,26 +58,6 @@ class SalUn(Method):
 
 
 def salient_weights(model: nn.Module, forget: Examples, fraction: float) -> Mapping[str, Tensor]:
-    """Masks of the weights with the largest gradient on the forget set; ties go to the first weight.
-
-    Every process computes all of it: sums over processes round differently, which could change the choice.
-    """
-    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    total = [torch.zeros_like(parameter) for parameter in parameters.values()]
-    with evaluating(model):
-        for inputs, labels in zip(
-            torch.split(forget.inputs, _BATCH), torch.split(forget.labels, _BATCH), strict=True
-        ):
-            device = total[0].device
-            outputs = model(inputs.to(device))
-            loss = nn.functional.cross_entropy(outputs, labels.to(device), reduction="sum")
-            gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
-            torch._foreach_add_(total, gradients)
-    flat = torch.cat([gradient.flatten() for gradient in total]).abs()
-    chosen = torch.zeros(len(flat), dtype=torch.bool, device=flat.device)
-    chosen[flat.sort(descending=True, stable=True).indices[: max(1, round(fraction * len(flat)))]] = True
-    sizes = [parameter.numel() for parameter in parameters.values()]
-    return {
-        name: mask.view_as(parameters[name])
-        for name, mask in zip(parameters, torch.split(chosen, sizes), strict=True)
-    }
+    """Masks of the weights with the largest gradient on the forget set; ties go to the first weight."""
+    sizes = {name: gradient.abs() for name, gradient in set_gradient(model, forget).items()}
+    return largest_overall(sizes, fraction)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from remanence.batches import Batch, call, size_of
 from remanence.data import Split
 from remanence.errors import InputError
+from remanence.losses import class_logits
 from remanence.training import SINGLE_PROCESS, BatchLoss, BatchStream, Objective, Ranks, Term, Training
 from remanence.types import check_positive
+from remanence.unlearning.distillation import output_distance
 from remanence.unlearning.method import Method
 
 
@@ -32,13 +34,14 @@ class Scrub(Method):
         recipe: hyperparameters of training; an epoch ends with a pass over the retain set.
         max_epochs: number of epochs with ascent, at most `recipe.epochs`.
         alpha: weight of the distance to the teacher on the retain set.
-        gamma: weight of the cross-entropy on the retain set.
+        gamma: weight of the loss on the retain set.
         temperature: temperature τ of the softmax.
 
     Source: Kurmanji et al., "Towards Unbounded Machine Unlearning", NeurIPS 2023.
 
     Departs: the batch size of the forget set is that of the recipe, while the authors tune it. There is no "rewind" to
-    an earlier checkpoint (SCRUB+R); the caller measures and stops. The teacher is a frozen copy in evaluation mode; the
+    an earlier checkpoint (SCRUB+R); the caller measures and stops. Where the outputs are not classes, :math:`d` is half
+    the squared distance of the outputs. The teacher is a frozen copy in evaluation mode; the
     student is in training mode in both phases.
     """
 
@@ -63,8 +66,8 @@ class Scrub(Method):
     def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
         distance = self._distance(copy.deepcopy(model).eval().requires_grad_(False))
 
-        def retain_loss(outputs: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
-            loss = F.cross_entropy(outputs, labels, reduction="none")
+        def retain_loss(outputs: Any, inputs: Batch, labels: Batch) -> Tensor:
+            loss = split.retain.readout.losses(outputs, labels, size_of(labels))
             return self.alpha * distance(outputs, inputs, labels) + self.gamma * loss
 
         forget = BatchStream(split.forget, self.recipe, seed, "-forget")
@@ -85,12 +88,10 @@ class Scrub(Method):
         return Training(model, split.train, self.recipe, seed=seed, ranks=ranks, objective=objective)
 
     def _distance(self, teacher: nn.Module) -> BatchLoss:
-        tau = self.temperature
-
-        def distance(outputs: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
+        def distance(outputs: Any, inputs: Batch, labels: Batch) -> Tensor:
             with torch.no_grad():
-                target = F.log_softmax(teacher(inputs) / tau, dim=1)
-            student = F.log_softmax(outputs / tau, dim=1)
-            return tau**2 * F.kl_div(student, target, reduction="none", log_target=True).sum(dim=1)
+                target = call(teacher, inputs)
+            classes = class_logits(outputs, labels) is not None
+            return output_distance(outputs, target, classes=classes, temperature=self.temperature)
 
         return distance

@@ -84,14 +84,14 @@ def _evidence_page(number: int, opened: OpenedRun) -> HTMLResponse:
     path = opened.run.folder.path / FILE
     evidence = read_evidence(path)
     with reading(path):
-        signature = evidence["signature"]
+        signer = evidence["signer"]
         return page(
             "evidence.html",
             number=number,
             path=opened.run.folder.path,
             evidence=evidence,
             checks=verify_evidence(path),
-            signer=None if signature is None else fingerprint(signature["public_key"]),
+            signer=None if signer is None else fingerprint(signer["public_key"]),
         )
 
 
@@ -122,7 +122,7 @@ def _facts(number: int, catalog: RunCatalog, job: Job) -> dict[str, Any]:
         "progress": job.progress,
         "output": job.last_output() if state == "stopped" else "",
         "made": catalog.number_of(job.out) if state == "finished" else None,
-        "reached": _evidence_summary(job.out)["reached"] if state == "finished" else None,
+        "outcome": _evidence_summary(job.out)["outcome"] if state == "finished" else None,
     }
 
 
@@ -132,10 +132,13 @@ def _evidence_summary(path: Path) -> dict[str, Any]:
         evidence = read_evidence(path / FILE)
         with reading(path):
             size = evidence["request"]["size"]
-            note = {"file": str(evidence["request"]["name"]), "size": size if is_number(size) else "unknown"}
-            return {"when": evidence["made"], "note": note, "reached": bool(evidence["actual"]["reached"])}
+            note = {
+                "file": f"request {evidence['request']['reference']}",
+                "size": size if is_number(size) else "unknown",
+            }
+            return {"when": evidence["made"], "note": note, "outcome": evidence["outcome"]}
     except (RemanenceError, OSError):
-        return {"when": "", "note": {"file": "evidence that cannot be read", "size": 0}, "reached": None}
+        return {"when": "", "note": {"file": "evidence that cannot be read", "size": 0}, "outcome": None}
 
 
 def _all_requests(catalog: RunCatalog) -> list[dict[str, Any]]:

@@ -72,7 +72,7 @@ class OpenedRun:
         run = self.run
         with reading(run.folder.path):
             settings, unlearning = run.settings, run.unlearning
-            text = f"{settings.model} on {settings.data}, {settings.recipe.epochs} epochs"
+            text = f"{settings.model_name} on {settings.data_name}, {settings.recipe.epochs} epochs"
             if unlearning:
                 text += f"; unlearned by {unlearning['method']}, {len(run.forgotten)} examples forgotten"
         return f"{text}."
@@ -89,9 +89,8 @@ class OpenedRun:
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
-        """Class numbers."""
-        labels: NDArray[np.int64] = self.examples.labels.numpy()
-        return labels
+        """Class numbers; all 0 if the labels are not classes."""
+        return self.examples.strata
 
     @cached_property
     def shows_pictures(self) -> bool:

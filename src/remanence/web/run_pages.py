@@ -45,7 +45,7 @@ def add_run_pages(app: FastAPI, catalog: RunCatalog) -> None:
         opened = catalog.get(number)
         chosen = _filter(opened, dict(request.query_params))
         x, y = (opened.scores[name].values for name in (chosen.score, chosen.against))
-        return JSONResponse(points(x, y, opened.labels, opened.examples.class_names))
+        return JSONResponse(points(x, y, opened.labels, opened.examples.class_names or ("all",)))
 
     @app.get("/runs/{number}/spread.png")
     def spread(number: int, request: Request) -> Response:
@@ -157,12 +157,12 @@ def _fields(span: Range, low: str, high: str) -> list[tuple[str, str]]:
 
 
 def _card(opened: OpenedRun, place: int, value: float) -> dict[str, Any]:
-    label = int(opened.labels[place])
+    example = opened.examples.take(opened.examples.ids[place : place + 1])
     return {
         "place": place,
         "id": str(opened.trace.ids[place]),
         "value": float(value),
-        "label": opened.examples.class_names[label],
+        "label": example.label_texts()[0],
         "features": first_features(opened, place),
     }
 

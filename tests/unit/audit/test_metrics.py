@@ -43,6 +43,40 @@ def test_membership_separates_what_can_be_separated() -> None:
     assert METRICS["mia"](evaluation(np.r_[members[:30], outsiders[:10]], members, outsiders)) == 0.25
 
 
+def test_auc_is_the_share_of_ordered_pairs() -> None:
+    rng = np.random.default_rng(0)
+    forget, test = np.round(rng.uniform(0.3, 0.9, 40), 1), np.round(rng.uniform(0.1, 0.7, 30), 1)
+    pairs = np.sign(forget[:, None] - test[None, :])
+    seen = evaluation(forget, forget, test)
+    assert METRICS["mia_auc"](seen) == pytest.approx(np.mean(pairs > 0) + np.mean(pairs == 0) / 2)
+    assert METRICS["mia_auc"](evaluation(test, forget, test)) == pytest.approx(0.5)
+
+
+def test_log_odds_are_told_apart_where_confidences_are_saturated() -> None:
+    """Nearly all confidences are close to 1; the paper's form on them is by name."""
+    rng = np.random.default_rng(0)
+    members, outsiders = (1 / (1 + np.exp(-rng.normal(mean, 3, 4000))) for mean in (9, 7))
+    seen = evaluation(members[:50], members, outsiders)
+    assert METRICS["mia_accuracy"](seen) == pytest.approx(0.63, abs=0.02)
+    assert METRICS["mia_confidence_accuracy"](seen) < 0.58
+    assert "log-odds" in METRICS["mia"].meaning
+    assert "as the paper does" in METRICS["mia_confidence"].meaning
+
+
+def test_log_odds_cannot_see_that_hard_examples_are_forgotten() -> None:
+    """Hard examples are less certain than typical members even while memorized: why criteria read the confidence."""
+    rng = np.random.default_rng(0)
+
+    def confidences(mean: float, sd: float, size: int) -> np.ndarray:
+        return 1 / (1 + np.exp(-rng.normal(mean, sd, size)))
+
+    members = confidences(9, 2, 2000)
+    outsiders = np.r_[confidences(8.5, 2, 1900), confidences(-2, 1, 100)]
+    memorized, unseen = (evaluation(confidences(mean, 1, 200), members, outsiders) for mean in (4.0, -1.0))
+    assert METRICS["mia"](memorized) == pytest.approx(METRICS["mia"](unseen), abs=0.05)
+    assert METRICS["mia_confidence"](unseen) > METRICS["mia_confidence"](memorized) + 0.3
+
+
 def test_membership_is_the_same_twice_and_balanced() -> None:
     rng = np.random.default_rng(1)
     same = rng.uniform(0.2, 0.9, 6000)

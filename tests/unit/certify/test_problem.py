@@ -31,6 +31,22 @@ def test_files_and_names_load(tmp_path):
     assert len(load_problem("reference")) == 10_000
 
 
+def test_public_classes_are_checked_against_the_labels(tmp_path):
+    np.savez(tmp_path / "a.npz", X=X, y=[0, 1, 0, 1])
+    three = load_problem(str(tmp_path / "a.npz"), classes=["0", "1", "2"])
+    assert three.signs.shape == (4, 3)
+    assert three.public_classes
+    assert not load_problem(str(tmp_path / "a.npz")).public_classes
+    with pytest.raises(DataError, match="every label must be one of `classes`; 1 is not"):
+        load_problem(str(tmp_path / "a.npz"), classes=["0", "2"])
+    with pytest.raises(DataError, match="`classes` must be like the labels"):
+        load_problem(str(tmp_path / "a.npz"), classes=["zero", "one"])
+    with pytest.raises(DataError, match="`classes` is for files"):
+        load_problem("digits", classes=["0"])
+    words = Problem.from_labels("words", X, ["a", "b", "a", "b"], classes=["a", "b", "long name"])
+    assert words.signs.shape == (4, 3)
+
+
 def test_reference_is_seeded():
     one, two = reference_problem(50, 4, seed=1), reference_problem(50, 4, seed=1)
     assert np.array_equal(one.features, two.features)
@@ -75,6 +91,8 @@ def test_bad_files_are_named(tmp_path):
         ({"delta": 1.0}, "`delta`"),
         ({"sigma": -1.0}, "`sigma`"),
         ({"l2": 0.0}, "`strong_convexity`"),
+        ({"learning_rate": 8.0}, "`learning_rate` must be at most"),
+        ({"learning_rate": 0.0}, "`learning_rate`"),
         ({"steps": 1}, "`steps`"),
         ({"runs": 0}, "`runs`"),
         ({"failure": 0.0}, "`failure`"),

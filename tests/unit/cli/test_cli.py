@@ -6,6 +6,7 @@ import pytest
 
 from remanence import __version__
 from remanence.cli import console, main
+from remanence.cli.exit_codes import ExitCode
 from remanence.cli.main import run
 
 
@@ -77,7 +78,7 @@ def test_an_unforeseen_error_has_a_code_of_its_own_and_a_log(
         raise ZeroDivisionError
 
     monkeypatch.setattr(main, "execute", trouble)
-    assert run([]) == main.UNEXPECTED == 70
+    assert run([]) == ExitCode.DEFECT == 70
     (log,) = re.findall(r"\S+\.log", capsys.readouterr().err)
     assert "ZeroDivisionError" in Path(log).read_text()
     assert "in trouble" in Path(log).read_text()

@@ -12,7 +12,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 import remanence as rm
-from remanence.data import augment, standardize
+from remanence.data import TableSettings, augment, standardize
 from remanence.data.pixels import Pixels
 from remanence.data.preprocessing import hashed_test_mask
 
@@ -180,13 +180,14 @@ def test_bad_folders(tmp_path: Path) -> None:
 TABLE = """id,height,weight,user,label,split
 a1,1.5,2,ann,yes,train
 a2,2.5,3,bob,no,train
-a3,3.5,-4e1,ann,yes,test
+a3,3.5,-4e1,eve,yes,test
 """
+AS_IT_IS = TableSettings(standardize=False)
 
 
 def test_a_table_with_everything(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(TABLE)
-    train, test = rm.load_dataset(tmp_path / "t.csv")
+    train, test = rm.load_dataset(tmp_path / "t.csv", table=AS_IT_IS)
     assert (train.ids.tolist(), test.ids.tolist()) == (["a1", "a2"], ["a3"])
     assert train.class_names == ("no", "yes")
     assert train.labels.tolist() == [1, 0]
@@ -235,11 +236,13 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
     ("old", "new", "words"),
     [
         ("a2,2.5", "a1,2.5", r"line 3: ids must be unique; 'a1' was already in line 2"),
-        ("2.5,3", "tall,3", r"line 3: 'height' must be a number; got 'tall'"),
-        ("2.5,3", "nan,3", r"line 3: 'height' must be a finite number; got 'nan'"),
-        ("2.5,3", ",3", r"line 3: 'height' must be a number; got ''"),
+        ("2.5,3", "tall,3", r"line 3: 'height' must be a number, as in 2 other rows; got 'tall'"),
+        ("2.5,3", "inf,3", r"line 3: 'height' must be a finite number; got 'inf'"),
+        ("2.5,3", "nan,3", r"line 3: features must not have missing values; .* height \(1\) of 3 rows"),
+        ("2.5,3", ",3", r"line 3: features must not have missing values; .* height \(1\) of 3 rows"),
+        ("eve,yes", "ann,yes", r"line 4: all rows of one person .*; 'ann' is also in line 2"),
         ("2.5,3", "3", r"line 3: must have 6 fields"),
-        ("ann,yes,test", "ann,maybe,test", r"line 4: the class 'maybe' does not occur"),
+        ("eve,yes,test", "eve,maybe,test", r"line 4: the class 'maybe' does not occur"),
         ("bob,no,train", "bob,no,valid", r"line 3: 'split' must be train or test"),
         ("bob,no,train", "bob,,train", r"line 3: 'label' must be a word"),
         ("label", "class", r"no column 'label'"),
@@ -362,7 +365,7 @@ def test_what_cannot_be_examples() -> None:
     with pytest.raises(rm.errors.DataError, match="got a Stream"):
         rm.with_ids(Stream())
     with pytest.raises(rm.errors.DataError, match="row 0 is a Tensor"):
-        rm.with_ids(Listed(x))
+        rm.with_ids(Listed(x)).examples()
     with pytest.raises(rm.errors.DataError, match=r"0\.\.1; the label of id 1 is 2"):
         rm.with_ids(Listed((x, 0), (x, 2))).examples(["a", "b"])
     with pytest.raises(rm.errors.DataError, match=r"the label of id 1 is -1"):

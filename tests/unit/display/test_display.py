@@ -167,7 +167,7 @@ def test_an_audit_without_oracles_says_what_it_lacks(runs: tuple[rm.Run, rm.Run,
     [audit] = rm.audit_runs([run], gone, metrics=["ua"])
     tags = Tags(audit._repr_html_())
     assert tags.pictures == []
-    assert "no oracles" in tags.text
+    assert "no reference value" in tags.text
     with pytest.raises(rm.InputError, match="oracles"):
         audit.plot()
 
@@ -178,9 +178,9 @@ def plan(high: float) -> rm.Plan:
         model="hash of a model",
         members=tuple(Member(i, MARKUP, 1.0, 2.5 * i) for i in range(40)),
         expected=Expectation(0.6, 0.05, -0.4, 0.1),
-        criterion=Criterion("mia", 0.6, 0.05),
-        now={"mia": 0.3},
-        forecast=Forecast(120.0, 40.0, high, 0.9),
+        criterion=Criterion("mia_confidence", 0.6, 0.05),
+        now={"mia_confidence": 0.3},
+        forecast=Forecast(120.0, 40.0, high, 0.9, 0.8),
         seconds_per_step=0.5,
         retraining={"steps": 800.0, "seconds": 400.0},
         accuracy=(0.0, -0.01, 0.01),

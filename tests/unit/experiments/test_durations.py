@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_1samp
 
 import remanence as rm
-from remanence.experiments import Duration, duration_interval, summarize, time_to_unlearn
+from remanence.experiments import (
+    Duration,
+    duration_interval,
+    half_gap_time,
+    settled_time,
+    summarize,
+    time_to_unlearn,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +38,33 @@ def test_time_to_unlearn_agrees_with_its_definition(values: list[float], oracle:
     close = [abs(value - oracle) <= 0.05 + 1e-9 for value in values]
     starts = [i for i in range(len(values) - stay + 1) if all(close[i : i + stay])]
     assert found == (Duration(starts[0], True) if starts else Duration(len(values) - 1, False))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.0, 0.5, 0.0, 0.5, 0.5], Duration(3, True)),
+        ([0.0, 0.5, 0.5, 0.5, 0.0], Duration(4, False)),
+        ([0.5, 0.45, 0.55], Duration(0, True)),
+        ([0.0, 0.0, 0.5], Duration(2, True)),
+    ],
+)
+def test_settled_means_close_until_the_end(values: list[float], expected: Duration) -> None:
+    assert settled_time(range(len(values)), values, 0.5) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "oracle", "expected"),
+    [
+        ([0.1, 0.2, 0.3, 0.1], 0.5, Duration(2, True)),
+        ([0.1, 0.2, 0.2], 0.5, Duration(2, False)),
+        ([0.9, 0.8, 0.6], 0.5, Duration(2, True)),  # from above
+        ([0.1, 0.9], 0.5, Duration(1, True)),  # past the oracle, half of the gap was closed on the way
+        ([0.5, 0.9], 0.5, Duration(0, True)),  # no gap
+    ],
+)
+def test_half_of_the_own_gap(values: list[float], oracle: float, expected: Duration) -> None:
+    assert half_gap_time(range(len(values)), values, oracle) == expected
 
 
 def test_censored_seeds_count_as_a_lower_bound() -> None:

@@ -73,7 +73,7 @@ def test_a_memorised_example_tells_members_from_others(caught: tuple[Split, Shad
 def test_the_planted_example_alone_is_told_for_certain(caught: tuple[Split, ShadowTable]) -> None:
     _, table = caught
     alone = ShadowTable(table.ids[:1], table.member[:, :1], table.signal[:, :1])
-    assert attack_accuracy(alone) == 1.0
+    assert attack_accuracy(alone).value == pytest.approx(1.0, abs=1e-3)
 
 
 def test_halves_are_shared_by_pairs_and_repeat() -> None:
@@ -164,7 +164,7 @@ def test_the_cost_is_known_up_front() -> None:
 
 def test_a_budget_that_buys_nothing_says_what_would() -> None:
     split = planted()
-    with pytest.raises(rm.InputError, match=r"6 or more; got 0 \(6 of them take about \d+ seconds"):
+    with pytest.raises(rm.InputError, match=r"4 or more; got 0 \(4 of them take about \d+ seconds"):
         plan_shadows(task(split), split, 40, budget=1e-9)
     with pytest.raises(rm.InputError, match="even number"):
         plan_shadows(task(split), split, 40, shadows=7)

@@ -14,7 +14,8 @@ from remanence.experiments.search import Search
 from remanence.report import tuning_figure
 from remanence.stages import Tally
 from remanence.training import Recipe, open_run
-from remanence.training.train_run import RunSettings, train_run
+from remanence.training.run_settings import RunSettings
+from remanence.training.train_run import train_run
 
 RANGES = {"learning_rate": (1e-4, 1.0), "coefficient": (1e-6, 1e-2)}
 
@@ -154,13 +155,15 @@ def test_an_interrupted_tuning_computes_only_what_is_missing(
     run: Path, tmp_path: Path, tallies: list[Tally]
 ) -> None:
     undisturbed = tune(open_run(run), small(trials=4), tmp_path / "quiet")
-    assert [(tally.computed, tally.reused) for tally in tallies] == [(1, 0)] * 4
+    oracle, *trials = [(tally.computed, tally.reused) for tally in tallies]
+    assert (oracle, trials) == ((1, 0), [(1, 0)] * 4)
     out = tmp_path / "noisy"
     interrupted(run, out, 2, trials=4)
     oracles = {path: path.stat().st_ino for path in (out / "oracles").iterdir()}
     tallies.clear()
     resumed = tune(open_run(run), small(trials=4), out, resume=True)
-    assert [(tally.computed, tally.reused) for tally in tallies] == [(0, 1), (0, 1), (1, 0), (1, 0)]
+    oracle, *trials = [(tally.computed, tally.reused) for tally in tallies]
+    assert (oracle, trials) == ((0, 1), [(0, 1), (0, 1), (1, 0), (1, 0)])
     assert {path: path.stat().st_ino for path in (out / "oracles").iterdir()} == oracles
     assert (resumed.choice, resumed.tried, resumed.oracle) == (
         undisturbed.choice,
@@ -176,11 +179,11 @@ def test_a_tuning_resumed_with_another_number_of_workers_asks_for_as_many_at_a_t
 ) -> None:
     """What is asked for depends on how many are asked for at a time, which is that of the beginning."""
     undisturbed = tune(open_run(run), small(trials=4, workers=2), tmp_path / "quiet")
-    assert [tally.computed for tally in tallies] == [2, 2]
+    assert [tally.computed for tally in tallies[1:]] == [2, 2]
     interrupted(run, tmp_path / "noisy", 2, trials=4, workers=2)
     tallies.clear()
     resumed = tune(open_run(run), small(trials=4, workers=1), tmp_path / "noisy", resume=True)
-    assert [(tally.computed, tally.reused) for tally in tallies] == [(0, 2), (2, 0)]
+    assert [(tally.computed, tally.reused) for tally in tallies[1:]] == [(0, 2), (2, 0)]
     assert resumed.tried == undisturbed.tried
     config = (tmp_path / "noisy" / "config.toml").read_text()
     assert "batch = 2" in config

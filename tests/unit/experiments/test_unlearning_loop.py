@@ -21,6 +21,7 @@ from remanence.experiments import (
     affordable_steps,
     every_steps,
     sampled,
+    thinning_steps,
     unlearn_and_measure,
 )
 from remanence.experiments.unlearning_loop import read_trajectory
@@ -167,6 +168,10 @@ def test_evaluations_are_dense_at_first() -> None:
     assert at[:3].tolist() == [0, 1, 2]
     assert np.diff(at)[-1] > 100
     assert every_steps(10, 4).tolist() == [0, 4, 8, 10]
+    assert thinning_steps(10, 4, first_every=2, until=5).tolist() == [0, 2, 4, 8, 10]
+    assert thinning_steps(6, 4, first_every=1, until=100).tolist() == list(range(7))
+    with pytest.raises(rm.InputError, match="`first_every` must be at least 1 step"):
+        thinning_steps(10, 4, first_every=0, until=5)
     with pytest.raises(rm.InputError, match="`every` must be at least 1"):
         every_steps(10, 0)
     with pytest.raises(rm.InputError, match="`sample` must be at least 1"):

@@ -20,9 +20,11 @@ from remanence.forecast import (
     compare,
     difficulty_of,
     fit_law,
+    guaranteed_coverage,
     jackknife_interval,
 )
 from remanence.forecast.conformal import fewest
+from remanence.forecast.predictors import LAWS, best_law, choose_law, leave_one_out
 from remanence.scores import ScoreTable
 from remanence.types import Scores, Status
 
@@ -75,6 +77,44 @@ def test_the_interval_holds_as_often_as_it_says() -> None:
         forecast = Forecaster(runs).forecast(new.difficulty, 0.9)
         hits += forecast.low <= new.steps <= forecast.high
     assert 0.82 <= hits / 60 <= 0.99
+
+
+def test_the_guarantee_is_told_beside_what_was_observed() -> None:
+    runs = drawn(25, 3)
+    forecaster = Forecaster(runs)
+    forecast = forecaster.forecast(runs[0].difficulty, 0.9)
+    assert (forecast.coverage, forecast.guaranteed) == (0.9, pytest.approx(0.8))
+    assert [guaranteed_coverage(level) for level in (0.95, 0.5, 0.4)] == pytest.approx([0.9, 0.0, 0.0])
+    inside = 0
+    for i, one in enumerate(runs):
+        own = Forecaster([*runs[:i], *runs[i + 1 :]]).forecast(one.difficulty, 0.9)
+        inside += own.low <= one.steps <= own.high
+    assert forecaster.observed_coverage(0.9) == inside / 25
+    assert forecaster.observed_coverage(0.9) >= 0.8
+
+
+def test_the_choice_of_the_law_is_part_of_what_is_left_out() -> None:
+    """Of useless summaries, one that is chosen on all sets has residuals that are too small; inside the loop not."""
+    rng = np.random.default_rng(0)
+
+    def noise_run(steps: float) -> CalibrationRun:
+        losses = {
+            name: float(10 ** rng.uniform(-3, 3))
+            for name in ("mean", "median", "upper quartile", "upper tenth")
+        }
+        return CalibrationRun("noise", Difficulty(50, losses, {}), steps, True)
+
+    outside, inside = [], []
+    for _ in range(25):
+        runs = [noise_run(float(rng.exponential(100))) for _ in range(20)]
+        law, _ = choose_law(runs)
+        once = leave_one_out(LAWS[law], runs)
+        anew = leave_one_out(best_law, runs)
+        outside.append(np.abs(once.own - once.steps).mean())
+        inside.append(np.abs(anew.own - anew.steps).mean())
+    assert np.mean(inside) > np.mean(outside)
+    names = {choose_law([*runs[:i], *runs[i + 1 :]])[0] for i in range(len(runs))}
+    assert len(names) > 1, "the choice changes with the sets"
 
 
 def test_censored_sets_open_the_upper_end() -> None:

@@ -10,6 +10,7 @@ import remanence as rm
 from remanence.cli.main import run
 from remanence.forgetting import (
     SELECTION_RULES,
+    alike,
     choose,
     easiest,
     hardest,
@@ -68,8 +69,9 @@ def test_by_class() -> None:
 def test_by_person() -> None:
     users = ["ann" if i % 4 == 0 else "bob" for i in range(30)]
     assert of_user(IDS, users, "ann").ids.tolist() == list(range(100, 130, 4))
-    with pytest.raises(rm.errors.UnknownNameError, match="Did you mean 'ann'"):
+    with pytest.raises(rm.InputError, match="No example belongs to the user 'anna'") as caught:
         of_user(IDS, users, "anna")
+    assert "'ann'" not in str(caught.value), "other persons are not named"
 
 
 @pytest.mark.parametrize(
@@ -253,3 +255,24 @@ def test_what_the_command_refuses(
     assert re.search(words, err)
     assert err.count("\n") == 1
     assert [entry.name for entry in tmp_path.iterdir()] == ["run"]
+
+
+def test_other_examples_as_difficult_as_a_set() -> None:
+    scores = rm.Scores("privacy_loss", np.arange(20) + 100, np.arange(20.0))
+    middle = alike(scores, rm.ForgetSet("f", np.array([110, 105])))
+    assert sorted(middle.ids.tolist()) in ([104, 109], [106, 111], [104, 111], [106, 109])
+    hard = alike(scores, rm.ForgetSet("hard", np.array([119, 118, 117])))
+    assert hard.ids.tolist() == [116, 115, 114]
+    assert hard.name == "like hard"
+    with pytest.raises(rm.InputError, match="at most half of the 20 examples"):
+        alike(scores, rm.ForgetSet("most", scores.ids[:11]))
+    with pytest.raises(rm.errors.DataError):
+        alike(scores, rm.ForgetSet("other", np.array([7])))
+
+
+def test_tuning_on_one_set_and_on_others_like_it_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = ["--forget", "a.json", "--like", "a.json"]
+    assert run(["tune", str(folder), "--method", "finetune", *both, "--out", str(tmp_path / "t")]) == 2
+    assert "Expected one of --forget and --like; got both." in capsys.readouterr().err

@@ -12,7 +12,7 @@ import remanence as rm
 from remanence.errors import DataError, InputError, NumericalError, UnknownNameError
 from remanence.gradients import norms_in_flight
 from remanence.gradients.example_loop import loop_squared_norms
-from remanence.gradients.losses import cross_entropy
+from remanence.losses import cross_entropy
 
 
 @pytest.fixture

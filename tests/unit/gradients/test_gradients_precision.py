@@ -11,9 +11,9 @@ import remanence as rm
 from remanence.errors import NumericalError
 from remanence.gradients import example_gradients_gram, norms_in_flight
 from remanence.gradients.layers.rule import square_sum
-from remanence.gradients.losses import cross_entropy
 from remanence.gradients.norm_engine import NormEngine
 from remanence.gradients.precision import Tolerance
+from remanence.losses import cross_entropy
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from remanence.gradients.example_loop import loop_squared_norms
 from remanence.gradients.layers import RULE_OF, RULES
 from remanence.gradients.layers.rule import SUM_LENGTH, ParameterUse, Rule, square_sum
 from remanence.gradients.layout import Layout, find_layout, sampled, settle_order
-from remanence.gradients.losses import cross_entropy
+from remanence.losses import cross_entropy
 
 
 def test_every_rule_names_its_functions_once() -> None:

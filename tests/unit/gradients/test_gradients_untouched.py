@@ -17,9 +17,9 @@ from torch import Tensor, nn
 import remanence as rm
 from remanence.gradients import FallbackWarning, example_gradients_gram, norms_in_flight
 from remanence.gradients.example_loop import loop_squared_norms
-from remanence.gradients.losses import cross_entropy
 from remanence.gradients.norm_engine import NormEngine
 from remanence.gradients.tracker import UseTracker
+from remanence.losses import cross_entropy
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "oracles"))
 from architectures import SLOW

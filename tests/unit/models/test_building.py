@@ -1,5 +1,6 @@
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,11 +39,35 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "small_conv"])
+@pytest.mark.parametrize("name", MODELS)
 def test_every_model_fits_the_data_it_is_made_for(name: str) -> None:
     options = {"width": 8} if name == "resnet18" else {"dim": 24, "depth": 1} if name == "vit_small" else {}
     model = build_model(name, examples(7, 1, 8, 8), **options)
     assert model(torch.rand(2, 1, 8, 8)).shape == (2, 7)
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+@pytest.mark.parametrize("side", [1, 5, 8, 9, 28, 32, 33])
+def test_the_small_network_takes_pictures_of_any_size(side: int, norm: str) -> None:
+    model = build_model("small_conv", examples(7, 3, side, side), width=4, norm=norm)
+    assert model.eval()(torch.rand(2, 3, side, side)).shape == (2, 7)
+    convolutions = sum(isinstance(layer, torch.nn.Conv2d) for layer in model.modules())
+    assert convolutions == (3 if side <= 8 else 4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "words"),
+    [
+        ((3, 8, 9), {}, r"'small_conv' must be given square images; got 8 × 9 pixels"),
+        ((3, 8, 8), {"norm": "layer"}, "`norm` must be group or batch; got 'layer'"),
+        ((3, 8, 8), {"image": 0}, "`image` must be at least 1 pixel; got 0"),
+    ],
+)
+def test_pictures_that_do_not_fit_are_refused_early(
+    shape: tuple[int, ...], options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(rm.InputError, match=words):
+        build_model("small_conv", examples(7, *shape), **options)
 
 
 def test_ones_own_model_from_the_current_folder(own: str) -> None:
@@ -57,8 +82,8 @@ def test_ones_own_model_from_the_current_folder(own: str) -> None:
     ("spec", "words"),
     [
         ("resnet81", "Did you mean 'resnet18'"),
-        ("{own}:nothing", "has no function 'nothing'"),
-        ("{own}:number", "has no function 'number'"),
+        ("{own}:nothing", "it has no 'nothing'"),
+        ("{own}:number", "must name a function; it names a int"),
         ("{own}:strict", "missing a required argument: 'depth'; it takes depth"),
         ("{own}:text", "got a str"),
         ("{own}_broken:net", "No module named 'no_such_package'"),

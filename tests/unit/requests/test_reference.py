@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -93,6 +95,38 @@ def test_folds_leave_everyone_out_about_equally_often(models: int) -> None:
         assert np.median(share) == pytest.approx(0.1, abs=0.01)
 
 
+@pytest.mark.parametrize("models", [8, 12, 19])
+def test_a_small_pool_leaves_everyone_out_twice_and_hard_examples_together(models: int) -> None:
+    losses = np.random.default_rng(1).exponential(size=N)
+    left_out = assign_folds(LABELS, models, seed=5, losses=losses)
+    assert left_out.sum(axis=0).min() >= 2
+    for label in range(CLASSES):
+        members = np.flatnonzero(label == LABELS)
+        size = int(np.ceil(2 / (models - 4) * len(members)))
+        hardest = members[np.argsort(losses[members])][-(len(members) % size or size) :]
+        easiest = members[np.argsort(losses[members])][:size]
+        alone = [row for row in left_out if row[members].sum() == size and row[easiest].all()]
+        assert len(alone) == 1  # one model without exactly the easiest block
+        assert any(row[hardest].all() and row[members].sum() == size for row in left_out)
+    assert not np.array_equal(left_out, assign_folds(LABELS, models, seed=5))
+
+
 def test_too_few_models_are_refused() -> None:
-    with pytest.raises(InputError, match="at least 20; got 12"):
-        assign_folds(LABELS, 12, seed=0)
+    with pytest.raises(InputError, match="at least 8; got 7"):
+        assign_folds(LABELS, 7, seed=0)
+
+
+def test_a_signal_is_expected_example_by_example() -> None:
+    known = pool(shift=0.3, noise=0.9)
+    signal = replace(known, signals={"log_odds": known.log_odds})
+    rows = np.arange(0, 200, 5)
+    expected = signal.expect_signal("log_odds", rows)
+    assert expected.values.mean() == pytest.approx(known.expect(rows).log_odds, abs=1e-6)
+    assert np.corrcoef(expected.values, OWN[rows])[0, 1] > 0.95
+    assert expected.variances.mean() == pytest.approx(0.9**2 + 0.3**2, rel=0.25)
+    assert expected.models.min() >= 2
+    assert expected.group_shift < 0.1  # the shift is common to all classes
+    less = signal.without(rows[:3])
+    assert less.signals["log_odds"].shape[1] == N - 3
+    with pytest.raises(InputError, match="`odd` must be"):
+        replace(known, signals={"odd": np.zeros((2, 2))})

@@ -175,3 +175,9 @@ def test_what_the_command_refuses(folder: Path, tmp_path: Path, capsys: pytest.C
     assert run(["score", str(tmp_path / "empty")]) == 2
     assert "has no trace.safetensors" in capsys.readouterr().err
     assert open_folder(tmp_path / "empty").kind == "training"
+
+
+def test_a_table_of_scores_prints_as_one_line() -> None:
+    table = score_table(trace(), ("privacy_loss", "gradient_norm_end"))
+    assert repr(table) == "ScoreTable(40 examples: privacy_loss, gradient_norm_end)"
+    assert repr(table.column("privacy_loss")) == "Scores('privacy_loss', 40 examples, heuristic)"

@@ -86,7 +86,9 @@ def test_a_folder_of_a_later_version_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ids", [np.array([5, 7]), np.array(["anna", "bert"])])
 def test_a_trace_survives_the_disk(tmp_path: Path, ids: np.ndarray) -> None:
-    mechanism = rm.Mechanism(sigma=0.1, sampling_rate=0.1, steps=10, batch_size=32, max_norm=2.0)
+    mechanism = rm.Mechanism(
+        sigma=0.1, sampling_rate=0.1, steps=10, batch_size=32, max_norm=2.0, clipped=True
+    )
     norms = np.array([[1.0, 2.0], [3.0, 4e-20]])
     trace = rm.Trace(ids, np.array([0, 10]), norms, mechanism, confidence=norms / 9, provenance={"seed": "1"})
     with create(tmp_path / "run", "training") as draft:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remanence.report.markdown import overview_page, overview_row, result_page
+from remanence.report.markdown import result_page
 from remanence.stages import Store, in_order
 from remanence.stages.timings import Timings
 from remanence.study.catalog import CATALOG, load_study, shipped
@@ -47,7 +47,7 @@ def test_the_command_can_be_pasted(tmp_path: Path) -> None:
     for name in ("base", "proxies"):
         (mine.parent / f"{name}.toml").write_text((CATALOG / f"{name}.toml").read_text())
     (mine.parent / "proxies.toml").rename(mine)
-    changes = ('audit.metrics=["ua", "mia"]', "seeds=1")
+    changes = ('audit.metrics=["ua", "mia_confidence"]', "seeds=1")
     command = provenance(plan(load_study(str(mine), "smoke", changes)), tmp_path, changes).command
     assert shlex.split(command)[3:] == [
         str(mine),
@@ -65,19 +65,7 @@ def test_the_settings_are_a_study_file(name: str, tmp_path: Path) -> None:
     table = tomllib.loads(provenance(planned, tmp_path).settings)
     study = planned.study
     about = {
-        key: getattr(study, key) for key in ("title", "figure", "claim", "note", "name", "file", "preset")
+        key: getattr(study, key)
+        for key in ("title", "figure", "claim", "note", "criterion", "name", "file", "preset")
     }
     assert study_from(table | about) == study
-
-
-def test_an_overview_keeps_what_it_said_of_others() -> None:
-    studies = {name: load_study(name, "smoke") for name in ("proxies", "hardest", "curves")}
-    rows = {name: overview_row(name, study, 2, []) for name, study in studies.items()}
-    whole = overview_page(rows)
-    again = {"hardest": overview_row("hardest", studies["hardest"], 1, [{"agreement": "agrees"}])}
-    page = overview_page(again, whole)
-    assert [line for line in page.splitlines() if "hardest.md" in line] == [
-        "| [The hardest examples by several scores](hardest.md) | `smoke`, 1 seed | 1 | 0 | 0 |"
-    ]
-    assert [name for line in page.splitlines() for name in studies if f"({name}.md)" in line] == list(studies)
-    assert page.count("claims that agree") == 1

@@ -6,19 +6,20 @@ import pytest
 
 from remanence.errors import DataError, InputError, UnknownNameError
 from remanence.stages import in_order
+from remanence.study.barrier_stage import BarrierStage
 from remanence.study.catalog import CATALOG, find_study, load_study, merged, presets_of, shipped
 from remanence.study.checking import check
 from remanence.study.figures import FIGURES
 from remanence.study.graph import ForgetChoice, Graph
 from remanence.study.running import plan
 from remanence.study.settings import Study
-from remanence.study.train_stages import Oracle, Train
+from remanence.study.train_stages import BaseModel, Oracle, Train
 from remanence.study.unlearn_stages import Measure, Tune, Unlearn
 
 NAMES = [path.stem for path in shipped()]
 
 
-@pytest.mark.parametrize("preset", ["smoke", "cpu", "paper"])
+@pytest.mark.parametrize("preset", ["smoke", "cpu", "resnet", "paper"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_shipped_study_has_every_preset(name: str, preset: str) -> None:
     study = load_study(name, preset)
@@ -27,8 +28,17 @@ def test_every_shipped_study_has_every_preset(name: str, preset: str) -> None:
     assert study.claim
     if preset == "paper":
         assert (study.train.recipe.epochs, study.train.record, study.seeds) == (150, 35, 10)
+        assert study.unlearn.first_every == study.gate.attack == 0
     if preset == "cpu":
         assert study.seeds >= 3
+    if preset in ("cpu", "resnet") and "digits" not in study.data.source:
+        assert study.seeds >= (8 if preset == "cpu" else 6)
+        assert study.first_seed >= study.explored >= max(study.tuning_seeds) > 0
+        assert study.forget.per_seed
+        assert study.audit.stay == 1, "the time that decides is the first entry"
+        assert study.gate.train_accuracy >= 0.97
+        assert study.gate.attack > 0.5
+        assert study.criterion
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,7 +58,7 @@ def test_later_layers_win() -> None:
     assert study.train.recipe.learning_rate == 0.5
     assert study.seeds == 1
     assert study.audit.metrics == ("ua",)
-    assert study.model.options == {"width": 2}
+    assert study.model.options == {"width": 2, "norm": "group"}
     assert load_study("svhn", "cpu").data.source == "svhn_12k.npz"
 
 
@@ -138,8 +148,12 @@ def test_a_wrong_setting_is_named_with_the_nearest(override: str, sentence: str)
         ("data.train=100000", "must be between 1 and the 1297"),
         ("forget.seed=7", "`forget.seed` must be one of the training runs"),
         ("model.depth=3", "cannot be built"),
-        ("model.width=3", "must fit the data"),
-        ('audit.metrics=["ua", "klom"]', r"`audit\.metrics` must be among ua, ra, test, mia, gus"),
+        ("model.width=3", "cannot be built with width=3"),
+        ("model.in_channels=3", "must fit the data"),
+        (
+            'audit.metrics=["ua", "klom"]',
+            r"`audit\.metrics` must be among ua, ra, test, mia_confidence, mia_auc, gus",
+        ),
         ("unlearn.options.finetune.nosuch=1", "no option of finetune named 'nosuch'"),
         ("unlearn.options.finetune.batch_size=8", "no option of finetune named 'batch_size'"),
         ('unlearn.methods=["noisy_finetune"]', "needs `noise` above 0"),
@@ -149,7 +163,10 @@ def test_a_wrong_setting_is_named_with_the_nearest(override: str, sentence: str)
         ("figure=sizes", r"sizes needs at least 2 different `forget\.sizes`"),
         ("figure=rankings", r"rankings needs at least 2 different `score\.sigmas`"),
         ('score.proxies=["privacy_loss"]', "must be other scores than privacy_loss"),
-        ("figure=curves", "`audit.metrics` must be among ua, ra, test, mia, which the figure curves"),
+        (
+            "figure=curves",
+            "`audit.metrics` must be among ua, ra, test, mia_confidence, mia_auc, which the figure curves",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_computed(override: str, sentence: str) -> None:
@@ -231,7 +248,7 @@ def test_figures_share_their_stages() -> None:
 def test_the_outer_bands_are_the_easiest_and_the_hardest() -> None:
     graph = Graph(load_study("time-to-unlearn", "smoke"))
     bands = graph.bands(0.1)
-    assert graph.forget(bands[-1]).key == graph.forget(ForgetChoice("hardest", 130)).key
+    assert graph.forget(bands[-1], 0).key == graph.forget(ForgetChoice("hardest", 130), 0).key
     assert [choice.way for choice in bands][1:4] == ["lower quartile", "median", "upper quartile"]
 
 
@@ -248,7 +265,6 @@ def test_every_seed_chooses_its_own_forget_sets_when_asked() -> None:
     sets = [graph.forget(hardest, seed) for seed in range(3)]
     assert [choice.scores.key for choice in sets] == [graph.score(seed).key for seed in range(3)]
     assert {shared.forget(hardest, seed).key for seed in range(3)} == {shared.forget(hardest, 1).key}
-    assert shared.forget(hardest).scores.key == shared.score(1).key
     random = ForgetChoice("random", 130)
     assert [graph.forget(random, seed).seed for seed in range(3)] == [0, 1, 2]
     assert [shared.forget(random, seed).seed for seed in range(3)] == [1, 1, 1]
@@ -284,13 +300,28 @@ def test_a_learning_rate_is_judged_by_the_oracles_of_the_set_it_was_tried_on() -
     assert len(tune.oracles) == 2 * per_seed().tune.oracles
 
 
-@pytest.mark.parametrize("name", ["proxies", "hardest", "loss-barriers", "group-loss", "rankings"])
-def test_sets_of_every_seed_are_refused_for_figures_that_compare_one(name: str) -> None:
-    study = load_study(name, "smoke", ["forget.per_seed=true"])
-    with pytest.raises(
-        InputError, match=rf"`forget\.per_seed` needs one of .*; got the figure {study.figure}"
-    ):
-        check(study)
+def test_barriers_of_a_seed_are_between_its_own_models() -> None:
+    stages = in_order([plan(load_study("loss-barriers", "smoke", PER_SEED)).goal])
+    barriers = [stage for stage in stages if isinstance(stage, BarrierStage)]
+    assert len(barriers) == 3 * 5 * 3, "before, after and between the two oracles"
+    for barrier in barriers:
+        models = [barrier.first, barrier.second]
+        assert {model.seed for model in models} == {barrier.forget.scores.trained.seed}
+        for oracle in (model for model in models if isinstance(model, Oracle)):
+            assert oracle.forget.key == barrier.forget.key
+    with pytest.raises(InputError, match=r"at least 2 `audit\.oracles` per seed; got 1"):
+        check(load_study("loss-barriers", "smoke", [*PER_SEED, "audit.oracles=1"]))
+
+
+def test_deciding_seeds_are_not_those_that_were_explored() -> None:
+    study = load_study("time-to-unlearn", "smoke", ["first_seed=40", "tune.first_seed=3", "explored=10"])
+    stages = in_order([plan(study).goal])
+    runs = {stage.seed for stage in stages if isinstance(stage, Train)}
+    assert runs == {3, 40, 41}
+    assert {stage.trained.seed for stage in stages if isinstance(stage, BaseModel)} == {40, 41}
+    [tune] = [stage for stage in stages if isinstance(stage, Tune)]
+    assert {attempt.seed for attempt in tune.attempts} == {3}
+    assert study.scoring_seed == 40
 
 
 def test_the_data_folder_is_passed_on_and_changes_no_key(tmp_path: Path) -> None:

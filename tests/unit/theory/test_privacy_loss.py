@@ -195,3 +195,19 @@ def test_runs_must_match():
     other = Trace(np.arange(3), STEPS + 1, NORMS, SOUND)
     with pytest.raises(InputError, match="same steps; trace 1"):
         privacy_loss([one, other])
+
+
+def test_a_max_norm_below_a_recorded_norm_is_refused_unless_training_clips():
+    low = replace(SOUND, max_norm=5.0)
+    with pytest.raises(InputError, match="`max_norm` must bound every gradient norm; got 5, but a norm of 8"):
+        privacy_loss(NORMS, steps=STEPS, mechanism=low)
+    with pytest.raises(InputError, match="clipped=True"):
+        Trace(np.arange(3), STEPS, NORMS, low)
+    clipped = replace(low, clipped=True)
+    scores = privacy_loss(NORMS, steps=STEPS, mechanism=clipped, alpha=4, composition="accountant")
+    same = privacy_loss(
+        np.minimum(NORMS, 5.0), steps=STEPS, mechanism=SOUND, alpha=4, composition="accountant"
+    )
+    assert scores.values == pytest.approx(same.values)
+    with pytest.raises(InputError, match="`max_norm` must be given"):
+        replace(SOUND, clipped=True)

@@ -1,5 +1,6 @@
 """Recorders in loops that are not ours."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -133,7 +134,7 @@ def adaptive(out: object, *, stop: int | None = None, checkpoints: int = 35) -> 
         total_steps=60,
         placement="adaptive",
         checkpoints=checkpoints,
-        mechanism=MECHANISM,
+        mechanism=replace(MECHANISM, steps=60),
         out=out,  # type: ignore[arg-type]
         start=start,
     )

@@ -17,7 +17,8 @@ from remanence.stages import plain
 from remanence.storage import create
 from remanence.tasks import draw_poison
 from remanence.training import Recipe, RunReference, open_run
-from remanence.training.train_run import RunSettings, train_run
+from remanence.training.run_settings import RunSettings
+from remanence.training.train_run import train_run
 from remanence.types import ForgetSet
 
 QUICK = Recipe(epochs=1, learning_rate=0.1)

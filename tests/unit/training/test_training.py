@@ -189,6 +189,23 @@ def test_langevin_noise_has_the_scale_of_langevin_dynamics() -> None:
     assert recipe.mechanism(48, assumed_sigma=9).sigma == pytest.approx(sigma * (2 / eta) ** 0.5)
 
 
+@pytest.mark.parametrize("decay", [0.1, 3.0])
+def test_the_mechanism_of_langevin_noise_has_its_smallest_sigma(decay: float) -> None:
+    """A learning rate that grows makes the noise on the gradient smaller than at the start."""
+    recipe = Recipe(
+        epochs=4,
+        learning_rate=0.1,
+        batch_size=12,
+        schedule="milestones",
+        milestones=(1, 3, 9),
+        decay=decay,
+        noise=0.2,
+        langevin=True,
+    )
+    smallest = min(recipe.noise_at(recipe.learning_rate_at(step, 4)) for step in range(16))
+    assert recipe.mechanism(48, assumed_sigma=9).sigma == pytest.approx(smallest)
+
+
 def test_projection_keeps_the_weights_in_the_ball() -> None:
     ball = model()
     for _ in train_steps(

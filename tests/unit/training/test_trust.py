@@ -15,6 +15,7 @@ from remanence.data import digits
 from remanence.errors import InputError, RunFolderError
 from remanence.experiments import UnlearnSettings, oracle_settings, unlearn_run
 from remanence.models import mlp
+from remanence.requests.remaining_artifacts import find_remaining_artifacts
 from remanence.storage import open_folder, seal_in_place
 from remanence.tasks import Task
 from remanence.training import Recipe, RunReference, RunSettings, open_run, train_run
@@ -158,3 +159,34 @@ def test_a_folder_without_foreign_code_needs_no_trust(
 ) -> None:
     assert command(["trust", str(carried_out / "run")]) == 0
     assert "needs no trust" in capsys.readouterr().out
+
+
+def test_a_run_of_a_task_given_in_python_is_trusted_like_a_recorded_one(
+    carried_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trained_here.py").write_text(
+        "import remanence as rm\nfrom torch import nn\nfrom remanence.data import digits\n"
+        "def build(): return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+        "task = rm.Task(build, *digits(), rm.Recipe(epochs=1, learning_rate=0.1))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    task = __import__("trained_here").task
+    rm.train_run(task, tmp_path / "run")
+    assert open_run(tmp_path / "run").task.import_path == "trained_here:task"
+
+    copy = shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    rm.train_run(task, copy, resume=True)
+    assert not is_trusted(open_folder(copy)), "a finished run that was not made here stays untrusted"
+
+    shutil.rmtree(tmp_path / "run")
+    request = open_run(carried_out / "new")
+    (listed,) = find_remaining_artifacts(request, set(), IDS[:3], [tmp_path], skip=carried_out)
+    assert listed.path == copy, "a folder beside the run that is not trusted does not stop a request"
+    assert "data cannot be read" in listed.description
+
+
+def test_purging_a_folder_that_is_not_there_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["purge", str(tmp_path / "none"), "--erase", str(tmp_path / "old"), "--yes"]) == 2
+    assert "is not a folder made by Remanence" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from remanence.study.figures import (
     group_loss,
     hardest,
     pictures,
+    predictors,
     proxies,
     rankings,
     sizes,
@@ -37,14 +38,15 @@ class FigureKind:
 
 
 FIGURES: dict[str, FigureKind] = {
-    "demo": FigureKind(demo.wanted, demo.make),
-    "times": FigureKind(times.wanted, times.make, version=3),
-    "sizes": FigureKind(sizes.wanted, sizes.make, version=3),
-    "curves": FigureKind(curves.wanted, curves.make, version=2),
-    "hardest": FigureKind(hardest.wanted, hardest.make, version=2),
-    "proxies": FigureKind(proxies.wanted, proxies.make, version=2),
-    "rankings": FigureKind(rankings.wanted, rankings.make, version=2),
-    "pictures": FigureKind(pictures.wanted, pictures.make),
-    "barriers": FigureKind(barriers.wanted, barriers.make, version=2),
-    "group": FigureKind(group_loss.wanted, group_loss.make, version=2),
+    "demo": FigureKind(demo.wanted, demo.make, version=3),
+    "times": FigureKind(times.wanted, times.make, version=5),
+    "sizes": FigureKind(sizes.wanted, sizes.make, version=5),
+    "curves": FigureKind(curves.wanted, curves.make, version=3),
+    "hardest": FigureKind(hardest.wanted, hardest.make, version=4),
+    "proxies": FigureKind(proxies.wanted, proxies.make, version=4),
+    "rankings": FigureKind(rankings.wanted, rankings.make, version=4),
+    "pictures": FigureKind(pictures.wanted, pictures.make, version=2),
+    "barriers": FigureKind(barriers.wanted, barriers.make, version=3),
+    "predictors": FigureKind(predictors.wanted, predictors.make),
+    "group": FigureKind(group_loss.wanted, group_loss.make, version=3),
 }

@@ -10,16 +10,17 @@ from remanence.experiments import read_curve
 from remanence.report.study_figures import Curve, curves_figure
 from remanence.storage import Folder
 from remanence.study.graph import Graph
-from remanence.study.results import Agreement, FigureSettings, Parts, Result, Verdict, Wanted
+from remanence.study.results import FigureSettings, Parts, Result, Verdict, Wanted
+from remanence.study.significance import equivalence_test
 from remanence.study.unlearning_times import epochs_of, rising, timed, wanted_times
 
 _TITLES = {
     "ua": "UA: forget set misread",
     "ra": "RA: retain set read",
     "test": "utility: test set read",
-    "mia": "MIA: forget set called unseen",
+    "mia_confidence": "MIA: forget set called unseen",
 }
-_FORGETTING = ("ua", "mia")
+_FORGETTING = ("ua", "mia_confidence")
 
 
 def wanted(graph: Graph) -> Wanted:
@@ -29,7 +30,7 @@ def wanted(graph: Graph) -> Wanted:
 
 
 def make(parts: Parts, settings: FigureSettings) -> Result:
-    """One panel a metric."""
+    """One panel per metric."""
     metrics = settings.metrics
     sets = parts.values("unlearned", "set")
     panels = {
@@ -75,12 +76,23 @@ def _similar(parts: Parts, metric: str, sets: Sequence[str], tolerance: float) -
         return read_curve(folder, metric)[1][-1]
 
     ends = {name: [last(folder) for _, folder in parts.all("unlearned", set=name)] for name in sets}
-    means = [float(np.mean(values)) for values in ends.values()]
-    gap = max(means) - min(means)
-    agreement: Agreement = "agrees" if gap <= tolerance else "disagrees"
+    return _alike_ends(metric, list(ends.values()), tolerance)
+
+
+def _alike_ends(metric: str, ends: Sequence[Sequence[float]], tolerance: float) -> Verdict:
+    """Whether the last values of a metric, by forget set from easiest to hardest and by seed, are the same."""
+    means = [float(np.mean(values)) for values in ends]
+    easiest, hardest = ends[0], ends[-1]
     return Verdict(
         f"{_TITLES.get(metric, metric)}: about the same for easy and hard forget sets.",
         f"at the end the sets' means lie between {100 * min(means):.1f} % and {100 * max(means):.1f} %",
-        agreement,
-        f"agrees when they lie within {100 * tolerance:g} points",
+        f"the same means within {100 * tolerance:g} points, stated beforehand; agrees when two one-sided "
+        f"sign-flip tests over "
+        "seeds show that the easiest and the hardest set are (p < 0.05), disagrees when one shows that they are not "
+        "(p < 0.05); undecided otherwise",
+        equivalence_test(
+            [hard - easy for hard, easy in zip(hardest, easiest, strict=True)],
+            tolerance,
+            "hardest minus easiest, as a share",
+        ),
     )

@@ -62,8 +62,7 @@ def _band(parts: Parts, settings: FigureSettings, runs: Sequence[Timed]) -> dict
         "mean_privacy_loss": float(np.mean(losses)),
         "sd_privacy_loss": standard_deviation(losses),
         "epochs_to_unlearn": {
-            metric: _times([run for run in runs if run.metric == metric], settings)
-            for metric in settings.metrics
+            metric: _times([run for run in runs if run.metric == metric]) for metric in settings.metrics
         },
         "oracle": {metric: _oracles(parts, name, metric) for metric in settings.metrics},
         "curves": {
@@ -73,10 +72,10 @@ def _band(parts: Parts, settings: FigureSettings, runs: Sequence[Timed]) -> dict
     }
 
 
-def _times(runs: Sequence[Timed], settings: FigureSettings) -> dict[str, Any]:
+def _times(runs: Sequence[Timed]) -> dict[str, Any]:
     durations = [run.duration for run in runs]
     return asdict(summarize(durations)) | {
-        "interval": duration_interval(durations, resolution=settings.every),
+        "interval": duration_interval(durations, resolution=max(run.resolution for run in runs)),
         "by_seed": [{"epochs": duration.value, "reached": duration.reached} for duration in durations],
         "limit": max(run.limit for run in runs),
     }

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from remanence.report.study_figures import bars_figure
 from remanence.study.graph import ForgetChoice, Graph
-from remanence.study.paired_times import Gap, gap, longer_on_average, spread_of_times
-from remanence.study.results import Agreement, FigureSettings, Parts, Result, Table, Verdict, Wanted
+from remanence.study.paired_times import gap, gap_score, spread_of_times
+from remanence.study.results import FigureSettings, Parts, Result, Table, Verdict, Wanted
+from remanence.study.significance import all_hold, paired_test
 from remanence.study.unlearning_times import Timed, timed, wanted_times
 
-OURS = "privacy_loss"
+PRIVACY_LOSS = "privacy_loss"
 _RULE = (
-    "agrees when with most seeds, and on average over those that tell, the set by privacy loss takes longer than by "
-    "each other score; disagrees when another score's set takes longer with most seeds; undecided otherwise. Which "
-    "of two times is longer is known only if the shorter one was reached"
+    "by how much longer the set by privacy loss takes than by another score, for every seed; agrees when a "
+    "sign-flip test over seeds shows it above 0 for each other score (p < 0.05 for all), disagrees when the "
+    "test shows it below 0 for one of them (p < 0.05 after multiplication by their number); undecided "
+    "otherwise. Equal times and pairs whose order is not known count as 0; which of two times is longer is "
+    "known only if the shorter one was reached"
 )
 
 
 def wanted(graph: Graph) -> Wanted:
     """The hardest so many by every score, for every size."""
     study = graph.study
-    scores = (OURS, *study.score.proxies)
+    scores = (PRIVACY_LOSS, *study.score.proxies)
     return [
         entry
         for size in study.forget.sizes
@@ -68,39 +69,22 @@ def _of(runs: Sequence[Timed], metric: str, size: int, score: str) -> list[Timed
 
 def _verdict(runs: Sequence[Timed], metric: str, size: int, scores: Sequence[str]) -> Verdict:
     times = {
-        score: {run.role["seed"]: run.duration for run in _of(runs, metric, size, score)} for score in scores
+        name: {run.role["seed"]: run.duration for run in _of(runs, metric, size, name)} for name in scores
     }
-    own = times[OURS]
-    others = [
-        [gap(own[seed], other[seed]) for seed in other] for score, other in times.items() if score != OURS
+    own = times[PRIVACY_LOSS]
+    tests = [
+        paired_test(
+            [gap_score(gap(own[seed], other[seed])) for seed in other],
+            f"epochs longer than by {name.replace('_', ' ')}",
+        )
+        for name, other in times.items()
+        if name != PRIVACY_LOSS
     ]
-    agreement: Agreement = "undecided"
-    if others and all(_longer(other) for other in others):
-        agreement = "agrees"
-    elif any(_share(other, longer=False) > 0.5 for other in others):
-        agreement = "disagrees"
     saw = "; ".join(
-        f"{score.replace('_', ' ')} {spread_of_times(list(other.values()))}" for score, other in times.items()
+        f"{name.replace('_', ' ')} {spread_of_times(list(other.values()))}" for name, other in times.items()
     )
     claim = f"The {size} hardest by privacy loss take longer to unlearn than by other scores, by {metric.upper()}."
-    return Verdict(claim, f"epochs: {saw}", agreement, _RULE)
-
-
-def _longer(gaps: Sequence[Gap | None]) -> bool:
-    known = [difference for difference in gaps if difference is not None]
-    return _share(gaps, longer=True) > 0.5 and longer_on_average(known) is True
-
-
-def _share(gaps: Sequence[Gap | None], *, longer: bool) -> float:
-    """Of all seeds, those with which ours is known to be longer, or shorter."""
-    return float(
-        np.mean(
-            [
-                difference is not None and (difference.value > 0 if longer else difference.value < 0)
-                for difference in gaps
-            ]
-        )
-    )
+    return Verdict(claim, f"epochs: {saw}", _RULE, all_hold(tests) if tests else None)
 
 
 def _table(
@@ -120,4 +104,4 @@ def _table(
                         f"{sum(duration.reached for duration in durations)} of {len(durations)}",
                     )
                 )
-    return Table(("metric", "size", "score", "epochs", "seeds that got there"), tuple(rows))
+    return Table(("metric", "size", "score", "epochs", "seeds that reached the target"), tuple(rows))

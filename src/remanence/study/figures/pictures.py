@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from remanence.report.study_figures import pictures_figure
 from remanence.study.figures import proxies
-from remanence.study.results import Agreement, FigureSettings, Parts, Result, Verdict
+from remanence.study.results import FigureSettings, Parts, Result, Verdict
+from remanence.study.significance import threshold_test
 
 _SHOWN = 10
 _SHARE = 0.1
+_SHARED = 0.5
 
 
 wanted = proxies.wanted
@@ -50,13 +52,14 @@ def _shared(tables: list[dict[str, NDArray[Any]]]) -> Verdict:
     size = max(1, round(_SHARE * len(tables[0]["ids"])))
     hard = [set(np.argsort(table["privacy_loss"], kind="stable")[-size:].tolist()) for table in tables]
     overlaps = [len(a & b) / size for a, b in combinations(hard, 2)]
-    mean = float(np.mean(overlaps)) if overlaps else 0.0
-    agreement: Agreement = "undecided" if not overlaps else "agrees" if mean >= 0.5 else "disagrees"
+    apart = [len(a & b) / size for a, b in zip(hard[::2], hard[1::2], strict=False)]
     return Verdict(
         "Hard examples are hard by their nature: atypical, ambiguous, mislabelled (the paper shows pictures).",
-        f"two runs share {100 * mean:.0f} % of their hardest tenth (chance: {100 * _SHARE:.0f} %)"
+        f"two runs share {100 * float(np.mean(overlaps)):.0f} % of their hardest tenth (chance: {100 * _SHARE:.0f} %)"
         if overlaps
         else "only one run",
-        agreement,
-        "counted instead of looked at: agrees when two training runs share at least half of their hardest tenth",
+        f"counted instead of looked at: the share of their hardest tenth that two training runs have in common; "
+        f"agrees when a sign-flip test over pairs of runs, each run in one pair, shows it above {_SHARED:g} "
+        "(p < 0.05), disagrees when the test shows it below (p < 0.05); undecided otherwise",
+        threshold_test(apart, _SHARED, "share of the hardest tenth in common") if apart else None,
     )

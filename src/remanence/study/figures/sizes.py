@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from remanence.study.figures import times
 from remanence.study.paired_times import Gap, shown
-from remanence.study.results import Agreement, FigureSettings, Parts, Result, Verdict
+from remanence.study.results import FigureSettings, Parts, Result, Verdict
+from remanence.study.significance import paired_test
 from remanence.study.unlearning_times import Timed, hardest_minus_easiest, timed
 
 wanted = times.wanted
@@ -34,25 +32,25 @@ def _fades(runs: list[Timed], which: str = "") -> Verdict:
         size: [difference for difference in differences if difference is not None]
         for size, differences in gaps.items()
     }
+    narrower = [
+        _narrower(middle, largest) for middle, largest in zip(gaps[sizes[-2]], gaps[sizes[-1]], strict=True)
+    ]
     return Verdict(
         f"For very large forget sets the separation of easy and hard diminishes.{which}",
         "; ".join(
             f"{size}: hardest minus easiest {shown(differences)} epochs"
             for size, differences in known.items()
         ),
-        _diminishes(gaps[sizes[-2]], gaps[sizes[-1]]),
-        "agrees when the gap at the largest size is below that of the next by more than its spread over seeds, "
-        "disagrees when it is above by as much; undecided otherwise, where one of these runs had not got there (what "
-        "was cut off is no gap), and with one seed",
+        "by how much the gap between hardest and easiest is smaller at the largest size than at the next, for "
+        "every seed; agrees when a sign-flip test over seeds shows it above 0 (p < 0.05), disagrees when the "
+        "test shows it below 0 (p < 0.05); undecided otherwise. A seed with a run that did not reach the target "
+        "counts as 0",
+        paired_test(narrower, "epochs by which the gap narrows"),
     )
 
 
-def _diminishes(middle: Sequence[Gap | None], largest: Sequence[Gap | None]) -> Agreement:
-    if any(difference is None or difference.open for difference in (*middle, *largest)) or len(middle) < 2:
-        return "undecided"
-    before, after = (
-        [difference.value for difference in differences if difference is not None]
-        for differences in (middle, largest)
-    )
-    change, usual = float(np.mean(after) - np.mean(before)), float(np.std(before, ddof=1))
-    return "agrees" if change < -usual else "disagrees" if change > usual else "undecided"
+def _narrower(middle: Gap | None, largest: Gap | None) -> float:
+    """By how much the gap at the largest size is smaller; 0 where one of them is not known exactly."""
+    if middle is None or largest is None or middle.open or largest.open:
+        return 0.0
+    return middle.value - largest.value

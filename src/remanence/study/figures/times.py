@@ -10,6 +10,7 @@ from remanence.report.study_figures import Point, Series, times_figure
 from remanence.study.graph import Graph
 from remanence.study.paired_times import spread_of_times
 from remanence.study.results import FigureSettings, Parts, Result, Table, Wanted
+from remanence.study.times_beside import beside_tables
 from remanence.study.unlearning_times import Timed, by_set, rising, timed, wanted_times
 
 
@@ -33,12 +34,12 @@ def make(parts: Parts, settings: FigureSettings) -> Result:
     runs = list(timed(parts, settings.metrics, settings))
     series = _series(runs)
     verdicts = [rising(group, f"{settings.claim} Here: {name}.") for name, group in series.items()]
-    drawn = times_figure([_drawn(name, group, settings.every) for name, group in series.items()])
+    drawn = times_figure([_drawn(name, group) for name, group in series.items()])
     return Result(
         numbers={"durations": [run.row() for run in runs]},
         figures={"times": drawn},
         verdicts=verdicts,
-        tables={"Epochs to unlearn": _table(series)},
+        tables={"Epochs to unlearn": _table(series), **beside_tables(parts, settings, series)},
         measurements=[run.row() for run in runs],
     )
 
@@ -63,11 +64,11 @@ def _marks(run: Timed) -> dict[str, str]:
     }
 
 
-def _drawn(name: str, runs: Sequence[Timed], every: float) -> Series:
+def _drawn(name: str, runs: Sequence[Timed]) -> Series:
     points = []
     for loss, group in by_set(runs):
         durations = [run.duration for run in group]
-        interval = duration_interval(durations, resolution=every)
+        interval = duration_interval(durations, resolution=max(run.resolution for run in group))
         points.append(Point(loss, summarize(durations), [(d.value, d.reached) for d in durations], interval))
     return Series(name, points, max(run.limit for run in runs))
 

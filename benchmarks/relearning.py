@@ -1,0 +1,204 @@
+"""`audit` on digits for every unlearning method: which look forgotten, and which stay so after relearning?
+
+    make bench-relearning
+
+The setting is that of docs/results/methods.md: small_conv on digits, the 100 examples with the highest privacy loss,
+the hyperparameters that were chosen there. Every seed has a run of its own, its own forget set and three oracles. The
+section of that page with this table is written anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from remanence.audit import Audit, audit_runs
+from remanence.experiments import Relearning, UnlearnSettings, oracle_seed, unlearn_run
+from remanence.forgetting import hardest
+from remanence.scores import score_table
+from remanence.tasks import Recipe
+from remanence.training import Run, RunSettings, open_run, train_run
+from remanence.types import ForgetSet
+from remanence.unlearning import METHODS
+
+RECIPE = Recipe(35, 0.05, 32, weight_decay=1e-3)
+ORACLES = 3
+CHOSEN: Mapping[str, Mapping[str, Any]] = {
+    "finetune": {"epochs": 30, "learning_rate": 0.2},
+    "noisy_finetune": {"epochs": 30, "noise": 0.01, "learning_rate": 0.05},
+    "l1_sparse": {"epochs": 30, "learning_rate": 0.1, "coefficient": 1e-5},
+    "gradient_ascent": {"epochs": 10, "learning_rate": 0.01},
+    "neggrad_plus": {"epochs": 10, "learning_rate": 0.03},
+    "random_label": {"epochs": 10, "learning_rate": 0.003},
+    "scrub": {"epochs": 10, "max_epochs": 3, "learning_rate": 0.03},
+    "salun": {"epochs": 10, "learning_rate": 0.03},
+}
+"""As chosen in docs/results/methods.md; other methods have their own defaults."""
+COLUMNS = (
+    "ua",
+    "relearn_retain",
+    "relearn_retain_log_odds",
+    "relearn_speed",
+    "rmia",
+    "relative_mmd",
+    "harm_worst_class",
+)
+HEADING = "## After relearning"
+
+
+def made(settings: RunSettings, out: Path) -> Run:
+    train_run(settings, out, resume=True)
+    return open_run(out)
+
+
+def audit_seed(seed: int, work: Path) -> tuple[dict[str, Audit], ForgetSet]:
+    """Audits of the run before unlearning and after each method."""
+    settings = RunSettings("digits", "small_conv", RECIPE, seed=seed, record=12, model_options={"width": 16})
+    run = made(settings, work / f"run-{seed}")
+    forget_set = hardest(score_table(run.trace(), ["privacy_loss"]).column("privacy_loss"), 100)
+    oracles = []
+    for index in range(ORACLES):
+        how = UnlearnSettings("retrain", seed=oracle_seed(seed, index))
+        oracles.append(unlearn_run(run, forget_set, how, work / f"oracle-{seed}-{index}", resume=True))
+    runs = {"before unlearning": run}
+    for method in (name for name in METHODS if name != "out_of_fold"):  # it needs models of folds
+        how = UnlearnSettings(
+            method, dict(CHOSEN.get(method, {})), seed=seed + 1000, metrics=("ua",), at=(1,)
+        )
+        how = how if method != "retrain" else UnlearnSettings("retrain", seed=seed + 1000)
+        runs[method] = unlearn_run(run, forget_set, how, work / f"{method}-{seed}", resume=True)
+    audits = audit_runs(list(runs.values()), forget_set, oracles, relearning=Relearning(seed=seed))
+    return dict(zip(runs, audits, strict=True)), forget_set
+
+
+def rows_of(seed: int, audits: Mapping[str, Audit]) -> list[dict[str, Any]]:
+    return [
+        {
+            "seed": seed,
+            "model": name,
+            "metric": finding.metric.name,
+            "value": finding.value,
+            "oracle_mean": finding.oracle_mean,
+            "oracle_sd": finding.oracle_sd,
+            "tolerance": finding.tolerance,
+            "verdict": finding.verdict,
+        }
+        for name, audit in audits.items()
+        for finding in audit.findings
+    ]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean ± standard deviation."""
+    mean = float(np.mean(values))
+    text = f"{mean:.2f}" if abs(mean) < 100 else f"{mean:.0e}"
+    if len(values) < 2:
+        return text
+    deviation = float(np.std(values, ddof=1))
+    return f"{text} ± " + (f"{deviation:.2f}" if deviation < 100 else f"{deviation:.0e}")
+
+
+def cell(rows: Sequence[Mapping[str, Any]], model: str, metric: str) -> str:
+    """Over seeds; bold where the mean is within the tolerance of the oracles' mean."""
+    own = [row for row in rows if (row["model"], row["metric"]) == (model, metric)]
+    if not own:
+        return "–"
+    text = spread([row["value"] for row in own])
+    if any(row["oracle_mean"] is None for row in own):
+        return text
+    distance = abs(np.mean([row["value"] - row["oracle_mean"] for row in own]))
+    return f"**{text}**" if distance <= own[0]["tolerance"] else text
+
+
+def oracle_cell(rows: Sequence[Mapping[str, Any]], metric: str) -> str:
+    """The mean of the oracles, over seeds; they are the same for every model."""
+    means = {
+        row["seed"]: row["oracle_mean"]
+        for row in rows
+        if row["metric"] == metric and row["oracle_mean"] is not None
+    }
+    return spread(list(means.values())) if means else "–"
+
+
+def table(rows: Sequence[Mapping[str, Any]], models: Sequence[str]) -> str:
+    lines = [
+        "| model | " + " | ".join(f"`{name}`" for name in COLUMNS) + " |",
+        "|---|" + "---|" * len(COLUMNS),
+    ]
+    lines.append("| oracles | " + " | ".join(oracle_cell(rows, metric) for metric in COLUMNS) + " |")
+    for model in models:
+        name = model if model == "before unlearning" else f"`{model}`"
+        lines.append(f"| {name} | " + " | ".join(cell(rows, model, metric) for metric in COLUMNS) + " |")
+    return "\n".join(lines)
+
+
+def section(rows: Sequence[Mapping[str, Any]], models: Sequence[str], seeds: int) -> str:
+    explanation = " ".join(
+        (
+            f"`remanence audit` of the hardest examples, mean ± standard deviation over {seeds} seeds,",
+            f"{ORACLES} oracles each. Bold: the mean is within the tolerance of the oracles. `ua` is the share of",
+            "the forget set that is wrong at the end of unlearning. `relearn_retain` is the best accuracy on it after",
+            "up to three epochs of fine-tuning on retained data only, at the learning rate of training or a tenth.",
+            "`relearn_speed` is the mean accuracy over ten steps on the forget set itself. A model that only",
+            "suppresses what it knows recovers it: `relearn_retain` far above the oracles'.",
+        )
+    )
+    command = "Command: `make bench-relearning`. Numbers: `benchmarks/results/relearning.json`."
+    return "\n".join(
+        [HEADING, explanation, "", table(rows, models), "", recovered(rows, models), "", command, ""]
+    )
+
+
+def recovered(rows: Sequence[Mapping[str, Any]], models: Sequence[str]) -> str:
+    """Which methods leave more behind than the oracles show, in one sentence."""
+    found = []
+    for model in models:
+        own = [row for row in rows if (row["model"], row["metric"]) == (model, "relearn_retain")]
+        distance = np.mean([row["value"] - row["oracle_mean"] for row in own])
+        if distance > own[0]["tolerance"] and model != "before unlearning":
+            found.append(f"`{model}` ({100 * distance:+.0f} points)")
+    return (
+        f"Recover more than the oracles do after fine-tuning on retained data: {', '.join(found) or 'none'}."
+    )
+
+
+def write_section(page: Path, text: str) -> None:
+    """Put the section in the place of the one before, or before the last section of the page."""
+    content = page.read_text()
+    start = content.find(HEADING)
+    if start >= 0:
+        end = content.find("\n## ", start)
+        content = content[:start] + (content[end + 1 :] if end >= 0 else "")
+    last = content.rfind("\n## ") + 1
+    page.write_text(content[:last] + text + "\n" + content[last:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--work", type=Path, default=Path(".bench/relearning"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--page", type=Path, default=Path("docs/results/methods.md"))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only-page", action="store_true", help="write the page from the numbers that exist")
+    options = parser.parse_args()
+    numbers = options.out / "relearning.json"
+    rows: list[dict[str, Any]] = json.loads(numbers.read_text())["rows"] if options.only_page else []
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    for seed in () if rows else range(options.seeds):
+        audits, _ = audit_seed(seed, options.work)
+        models = list(audits)
+        rows += rows_of(seed, audits)
+        print(f"seed {seed} done", flush=True)
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    numbers.write_text(f'{{"seeds": {options.seeds}, "rows": [\n{lines}\n]}}\n')
+    write_section(options.page, section(rows, models, options.seeds))
+    print(section(rows, models, options.seeds))
+
+
+if __name__ == "__main__":
+    main()

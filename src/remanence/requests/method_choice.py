@@ -1,0 +1,104 @@
+"""Which of several calibrated methods a request is unlearned with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from remanence.experiments import TOLERANCE
+from remanence.forecast import Difficulty, Forecast
+from remanence.requests.calibration import Calibration, TrialResult
+from remanence.requests.criterion import Criterion, StoppingMetric
+
+_SIMILAR = 8
+"""Number of calibration sets, the nearest in difficulty, that tell how often a method succeeds."""
+
+
+@dataclass(frozen=True)
+class MethodForecast:
+    """What a request is expected to cost with one method.
+
+    Args:
+        method: the method.
+        forecast: steps to unlearn.
+        success: probability that the criterion is reached and the examples stay forgotten after three epochs on
+            retained data, from the calibration sets nearest in difficulty.
+        cost: expected steps, where a failure costs a retraining.
+    """
+
+    method: str
+    forecast: Forecast
+    success: float
+    cost: float
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "steps": self.forecast.steps,
+            "success": self.success,
+            "expected_steps_with_failures": self.cost,
+        }
+
+
+def method_forecasts(
+    calibration: Calibration, difficulty: Difficulty, metric: StoppingMetric
+) -> list[MethodForecast]:
+    """The calibrated methods for a set of this difficulty, the smallest expected cost first.
+
+    The cost of a method is its forecast, plus the steps of a retraining times the probability that it fails. So a
+    method that only hides hard examples is not chosen for them, however few steps it takes.
+    """
+    forecasts = []
+    for method in calibration.methods:
+        forecast = calibration.forecaster(metric, method).forecast(difficulty)
+        trials = [trial for trial in calibration.trials if (trial.method, trial.metric) == (method, metric)]
+        success = _success(trials, difficulty)
+        cost = forecast.steps + (1 - success) * calibration.retraining["steps"]
+        forecasts.append(MethodForecast(method, forecast, success, cost))
+    return sorted(forecasts, key=lambda candidate: candidate.cost)
+
+
+def _success(trials: Sequence[TrialResult], difficulty: Difficulty) -> float:
+    """The share of the nearest sets that was forgotten and stayed so, with one success and one failure added."""
+    nearest = sorted(trials, key=lambda trial: _distance(trial.run.difficulty, difficulty))[:_SIMILAR]
+    passed = sum(trial.run.reached and trial.stays is not False for trial in nearest)
+    return (passed + 1) / (len(nearest) + 2)
+
+
+def _distance(one: Difficulty, other: Difficulty) -> float:
+    """Mean difference of the logarithms of the losses, over all summaries."""
+    losses = ([difficulty.losses[name] for name in sorted(one.losses)] for difficulty in (one, other))
+    logs = [np.log(np.maximum(values, np.finfo(float).tiny)) for values in losses]
+    return float(np.abs(logs[0] - logs[1]).mean())
+
+
+def came_back(criterion: Criterion, value: float) -> bool:
+    """Whether a metric after further training on retained data shows membership again.
+
+    Five points of the membership attack below the expected share, or as much above the expected log-odds as the
+    criterion tolerates.
+    """
+    if criterion.metric == "mia_confidence":
+        return value < criterion.target - max(TOLERANCE, criterion.tolerance) - 1e-9
+    return value > criterion.target + criterion.tolerance + 1e-9
+
+
+def why(candidates: Sequence[MethodForecast]) -> str:
+    """The choice in one sentence."""
+    best, *others = candidates
+    rest = ", ".join(_summary(candidate) for candidate in others)
+    return (
+        f"{_summary(best)}: the smallest expected cost ({best.cost:.0f} steps, a failure counted as a retraining)"
+        + (f"; instead of {rest}" if rest else "")
+        + "."
+    )
+
+
+def _summary(candidate: MethodForecast) -> str:
+    return (
+        f"{candidate.method} ({candidate.forecast.steps:.0f} steps, forgotten and stays so with probability "
+        f"{candidate.success:.2f})"
+    )

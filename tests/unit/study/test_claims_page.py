@@ -1,0 +1,43 @@
+"""The page that leads: every claim of every study in one table."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from remanence.report.claims_page import HEADING
+from remanence.study.export import VERDICTS, write_index
+
+
+def verdict(claim: str, agreement: str, **test: Any) -> dict[str, Any]:
+    numbers = {"effect": 0.5, "interval": [0.25, 0.75], "unit": "tau", "p_holm": 0.01, "p_against_holm": 1.0}
+    return {"claim": claim, "agreement": agreement, "test": numbers | test, "why_undecided": ""}
+
+
+def exported(out: Path, name: str, *verdicts: dict[str, Any]) -> None:
+    (out / name).mkdir()
+    (out / f"{name}.md").write_text("# A page\n")
+    about = {"name": name, "title": "A", "preset": "cpu", "seeds": 8, "network": "small_conv, x"}
+    (out / name / VERDICTS).write_text(json.dumps(about | {"verdicts": verdicts}))
+
+
+def test_every_claim_has_a_line_with_effect_interval_and_seeds(tmp_path: Path) -> None:
+    exported(tmp_path, "proxies", verdict("They correlate.", "agrees"))
+    exported(tmp_path, "mine", verdict("It | holds.", "undecided", effect=None, interval=None))
+    (tmp_path / "hardest.md").write_text("# An earlier page\n")
+    page = write_index(tmp_path).read_text()
+    assert page.startswith(HEADING)
+    assert "2 claims were tested, 0 of them not in the paper: 1 agree, 0 do not, 1 are undecided" in page
+    row = "| They correlate. | **agrees** | 0.50 (0.25 to 0.75) tau | for 0.01, against 1 | 8 seeds | small_conv, x "
+    assert f"{row}| [proxies](proxies.md) |" in page
+    assert "- [mine](mine.md): It | holds. The seeds do not agree clearly enough" in page
+    assert "unknown tau" in page
+    _, _, others = page.partition("Not run with these criteria yet")
+    assert "[The hardest examples by several scores](hardest.md)" in others
+    assert "proxies.md" not in others
+
+
+def test_without_an_earlier_page_nothing_is_said_of_others(tmp_path: Path) -> None:
+    exported(tmp_path, "proxies", verdict("They correlate.", "disagrees"))
+    page = write_index(tmp_path).read_text()
+    assert "Not run with" not in page
+    assert "Why a claim is undecided" not in page

@@ -1,0 +1,89 @@
+"""Targets from models that never saw an example: averaged, kept, and refused for other data."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import remanence as rm
+from remanence.data import Examples, Split, digits
+from remanence.models import small_conv
+from remanence.tasks import Recipe
+from remanence.unlearning import FoldTargets, make_method, read_fold_targets
+
+RECIPE = Recipe(epochs=1, learning_rate=0.05, batch_size=20)
+
+
+def examples() -> Examples:
+    train, _ = digits()
+    return train.take(train.ids[:40])
+
+
+def folds(train: Examples) -> FoldTargets:
+    """Two models without the first thirty, one without the next five; all were trained on the last five."""
+    rows, random = np.arange(40), torch.Generator().manual_seed(0)
+    masks = (rows < 30, rows < 30, (rows >= 30) & (rows < 35))
+    made = [(mask, torch.randn(int(mask.sum()), 10, generator=random)) for mask in masks]
+    return FoldTargets.averaged(train, made)
+
+
+def test_the_targets_are_mean_probabilities() -> None:
+    train, random = examples(), torch.Generator().manual_seed(0)
+    one, two = (torch.randn(30, 10, generator=random) for _ in range(2))
+    mean = (one.softmax(dim=1) + two.softmax(dim=1)) / 2
+    torch.testing.assert_close(folds(train).of(train.take(train.ids[:30])).softmax(dim=1), mean)
+
+
+def test_written_and_read_they_are_the_same(tmp_path: Path) -> None:
+    train = examples()
+    folds(train).write(tmp_path / "folds")
+    some = train.take(train.ids[[7, 3, 33]])
+    assert torch.equal(read_fold_targets(tmp_path / "folds").of(some), folds(train).of(some))
+
+
+def test_other_data_are_refused() -> None:
+    train, whole = examples(), digits()[0]
+    made = folds(train)
+    with pytest.raises(rm.errors.DataError, match=r"10 have none, the first is id .* folds of other data"):
+        made.of(whole.take(whole.ids[30:50]))
+    with pytest.raises(rm.errors.DataError, match=r"3 of 5 are in every model's training data.*more folds"):
+        made.of(train.take(train.ids[33:38]))
+    changed = train.with_inputs(train.inputs + 0.1)
+    with pytest.raises(rm.errors.DataError, match="input or label of 3 of 3 examples"):
+        made.of(changed.take(train.ids[:3]))
+    relabelled = train.with_labels((train.labels + 1) % 10)
+    with pytest.raises(rm.errors.DataError, match="trained on other data"):
+        made.of(relabelled.take(train.ids[:3]))
+
+
+def test_no_models_are_refused() -> None:
+    with pytest.raises(rm.InputError, match="at least one model"):
+        FoldTargets.averaged(examples(), [])
+
+
+def test_a_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
+    data = Split(examples(), digits()[1], rm.ForgetSet("f", examples().ids[:5]))
+    method = make_method("out_of_fold", {"targets": str(tmp_path)}, RECIPE)
+    with pytest.raises(rm.errors.RunFolderError):
+        method.begin(small_conv(width=4), data, seed=0)
+
+
+@pytest.mark.parametrize("name", ["out_of_fold", "reset"])
+def test_training_draws_the_outputs_towards_the_targets(name: str, tmp_path: Path) -> None:
+    train, test = examples(), digits()[1]
+    folds(train).write(tmp_path / "folds")
+    data = Split(train, test, rm.ForgetSet("f", train.ids[:20]))
+    wanted = folds(train).of(data.forget).softmax(dim=1)
+    torch.manual_seed(0)
+    model = small_conv(width=4)
+
+    def distance() -> float:
+        with torch.no_grad():
+            return (model.eval()(data.forget.inputs).softmax(dim=1) - wanted).abs().sum(dim=1).mean().item()
+
+    before = distance()
+    options = {"targets": str(tmp_path / "folds"), "epochs": 100, "weight": 3.0}
+    for _ in make_method(name, options, RECIPE)(model, data, seed=0):
+        pass
+    assert distance() < 0.5 * before
