@@ -1,25 +1,39 @@
-"""Evaluation mode for a while: modules' modes and buffers are restored afterwards."""
+"""Evaluation mode for a while: modules' modes and buffers are restored afterwards.
+
+Modes, buffers and `.grad` belong to the model, so threads that share a model take turns.
+"""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import nn
 
+_registry_lock = threading.Lock()
+_model_locks: weakref.WeakKeyDictionary[nn.Module, threading.RLock] = weakref.WeakKeyDictionary()
+
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model in evaluation mode; restore the mode and the buffers of every module afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with keeping_buffers(model):
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    """Put the model in evaluation mode; restore the mode and the buffers of every module afterwards.
+
+    Another thread that evaluates the same model waits until this one is done.
+    """
+    with _registry_lock:
+        turn = _model_locks.setdefault(model, threading.RLock())
+    with turn:
+        modes = [(module, module.training) for module in model.modules()]
+        model.eval()
+        try:
+            with keeping_buffers(model):
+                yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
 
 
 @contextmanager
