@@ -694,6 +694,21 @@ def reseal(folder: Path, names: list[str] | None = None) -> None:
     seal_in_place(folder, "training", names or list(open_folder(folder).files()))
 
 
+def test_resealed_ids_of_two_kinds_and_a_calibration_without_trials_are_refused(
+    made: Path, ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both gave a traceback; the long fuzzer found them."""
+    request, ids = ask(IDS[140:150], "next.csv"), made / "ledger-ids.json"
+    trials = made / "calibration" / "trials.jsonl"
+    trials.write_text("")
+    seal_in_place(trials.parent, "calibration", list(open_folder(trials.parent).files()))
+    assert "damaged: expected a budget" in refused(capsys, "plan", made, "--ids", request)
+    document = json.loads(ids.read_text())
+    ids.write_text(json.dumps(document | {"forgotten": ["a", *document["forgotten"]]}))
+    reseal(made)
+    assert "got both" in refused(capsys, "plan", made, "--ids", request)
+
+
 def test_a_note_of_a_purge_in_a_received_folder_is_not_obeyed(made: Path, run: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious.txt"
     precious.write_text("mine")

@@ -276,10 +276,10 @@ def read_calibration(run: Run) -> Calibration:
     if (
         config.settings.budget is None
         or not config.signals
-        or len({frozenset(trial.run.difficulty.proxies) for trial in trials}) > 1
+        or len({frozenset(trial.run.difficulty.proxies) for trial in trials}) != 1
     ):
         raise RunFolderError(
-            f"{path} is damaged: expected a budget, signals for the verdict, and the same proxies in every trial."
+            f"{path} is damaged: expected a budget, signals for the verdict, and trials that all have the same proxies."
         )
     targets = read_fold_targets(path) if has_fold_targets(folder) else None
     return Calibration(config.settings, pool, trials, asdict(facts.retraining), config.inherited, targets)
