@@ -239,7 +239,9 @@ def open_run(path: str | Path, *, task: Task | None = None, device: str | None =
     own = AUTO if task is None else str(task.device)
     settings = replace(read_record(RunSettings, values, config), device=device or own)
     if len({type(example) for example in (*settings.without, *unlearning.get("forgotten", ()))}) > 1:
-        raise RunFolderError(f"{path} is damaged: expected ids that are all whole numbers or all text; got both.")
+        raise RunFolderError(
+            f"{path} is damaged: expected ids that are all whole numbers or all text; got both."
+        )
     return Run(folder, settings, unlearning, task)
 
 
