@@ -37,12 +37,18 @@ def likelihood_ratios(table: ShadowTable, signal: Floats) -> Floats:
         table: the shadows.
         signal: [m] log-odds of the true class by the audited model, for the table's examples in their order.
     """
-    inside, outside = (_log_density(signal, table.signal, kind) for kind in (table.member, ~table.member))
+    inside, outside = (_log_normal(signal, *moments) for moments in _moments_of(table))
     return inside - outside
 
 
-def _log_density(signal: Floats, shadows: Floats, kind: Flags, *, predictive: bool = False) -> Floats:
-    """Of the signal among the shadows of one kind; `predictive` widens it by the error of their mean."""
+@lru_cache(maxsize=8)  # the same at every evaluation
+def _moments_of(table: ShadowTable) -> tuple[tuple[Floats, Floats], ...]:
+    """Means and variances of the shadows that were trained on the example, and of the others."""
+    return tuple(_moments(table.signal, kind) for kind in (table.member, ~table.member))
+
+
+def _moments(shadows: Floats, kind: Flags, *, predictive: bool = False) -> tuple[Floats, Floats]:
+    """Mean and variance of the shadows of one kind; `predictive` adds the error of the mean."""
     count = kind.sum(axis=0)
     mean = (shadows * kind).sum(axis=0) / count
     squares = (np.square(shadows - mean) * kind).sum(axis=0)
@@ -50,6 +56,10 @@ def _log_density(signal: Floats, shadows: Floats, kind: Flags, *, predictive: bo
     variance = np.maximum(np.where(count >= OWN_VARIANCE, squares / (count - 1), shared), _LEAST_VARIANCE)
     if predictive:
         variance = variance * (1 + 1 / count)
+    return mean, variance
+
+
+def _log_normal(signal: Floats, mean: Floats, variance: Floats) -> Floats:
     density: Floats = -0.5 * (np.square(signal - mean) / variance + np.log(2 * np.pi * variance))
     return density
 
@@ -156,10 +166,10 @@ def _by_leaving_out(signal: Floats, member: Flags) -> Floats:
         kinds = [kind & (np.arange(len(member)) != row)[:, None] for kind in (member, ~member)]
         fewer = np.minimum(*(kind.sum(axis=0) for kind in kinds))
         inside, outside = (kind & (kind.cumsum(axis=0) <= fewer) for kind in kinds)
-        ratios = _log_density(signal[row], signal, inside, predictive=True) - _log_density(
-            signal[row], signal, outside, predictive=True
-        )
-        right = (ratios > 0) == member[row]
+        densities = [
+            _log_normal(signal[row], *_moments(signal, kind, predictive=True)) for kind in (inside, outside)
+        ]
+        right = (densities[0] > densities[1]) == member[row]
         sides = [right[member[row] == truth] for truth in (True, False)]
         correct[row] = np.mean([side.mean() for side in sides if side.size])
     return correct

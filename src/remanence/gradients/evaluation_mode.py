@@ -26,14 +26,15 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     with _registry_lock:
         turn = _model_locks.setdefault(model, threading.RLock())
     with turn:
-        modes = [(module, module.training) for module in model.modules()]
-        model.eval()
+        training = [module for module in model.modules() if module.training]
+        if training:
+            model.eval()
         try:
             with keeping_buffers(model):
                 yield
         finally:
-            for module, mode in modes:
-                module.training = mode
+            for module in training:
+                module.training = True
 
 
 @contextmanager
