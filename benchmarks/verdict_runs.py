@@ -107,7 +107,7 @@ def _pool(run: Run, folds: Arrays) -> ReferencePool:
 
 def _request_arrays(run: Run, pool: ReferencePool, forget_set: ForgetSet, seed: int) -> Arrays:
     split = run.split(forget_set)
-    criterion = criterion_for(len(forget_set.ids), pool.expect(split.forget.ids))
+    criterion = criterion_for(pool.expect(split.forget.ids))
     oracles = []
     for index in range(ORACLES):
         model, _ = train_without(run.task, forget_set.ids, seed=oracle_seed(seed, index))
