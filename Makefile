@@ -124,7 +124,7 @@ screenshots: test-browser ## put what test-browser saw into the documentation
 vendor: $(VENV)/.dev ## fetch the JavaScript that the dashboard ships, as tools/vendor.py pins it
 	$(BIN)/python tools/vendor.py
 
-bench-requests: $(VENV)/.core ## twenty deletion requests on digits, forecast and carried out, beside real oracles; half an hour on two cores
+bench-requests: $(VENV)/.core ## twenty deletion requests on digits at 0, 12 and 40 reference models, beside real oracles; an hour on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/requests.py --work .bench/requests --workers 2
 
 bench-verdicts: $(VENV)/.core ## how often the verdict on a request is right, for models 10 points short and for oracles; 40 minutes on one core
@@ -166,8 +166,8 @@ bench-attacks: $(VENV)/.core ## the power of U-LiRA, BaVarIA and RMIA with 2 to 
 bench-relearning: $(VENV)/.core ## an audit of every method on digits, with relearning; five minutes on one core; writes a section of docs/results/methods.md
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/relearning.py --work .bench/relearning
 
-bench-fast-forgetting: $(VENV)/.core ## joint time of every method on hard, middle and mixed digits, beside oracles; an hour on one core; SETTING=digits
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/fast_forgetting.py --setting $(or $(SETTING),digits) --work .bench/fast-forgetting
+bench-fast-forgetting: $(VENV)/.core ## joint time of every method on hard, middle and mixed digits, beside oracles; an hour on one core; SETTING=digits-auto
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/fast_forgetting.py --setting $(or $(SETTING),digits-auto) --work .bench/fast-forgetting
 
 bench-audit: $(VENV)/.core ## what all metrics at one evaluation cost beside a plain forward pass; three minutes on one core
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/audit.py --out benchmarks/results

@@ -1,29 +1,26 @@
-"""Twenty deletion requests on digits: do they take as long as was forecast, and is it true that they are forgotten?
+"""Twenty deletion requests on digits: do they take as long as was forecast, are they forgotten, and does it pay?
 
-    python benchmarks/requests.py --work .bench/requests [--workers 2]
+    python benchmarks/requests.py --models 12 --work .bench/requests [--workers 2]
 
-Trains a run, calibrates it, draws requests that were not part of the calibration, plans and carries out each, and
-trains real oracles to judge them. What is finished is kept; run it again and it goes on.
+Trains a run, calibrates it with `auto` and as many reference models as are asked for (0 for none), draws requests that
+were not part of the calibration, plans and carries out each, and trains real oracles to compare with. What is finished
+is kept; run it again and it goes on. The page has a section for every number of models that was run.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import platform
-import shutil
-import time
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from requests_page import inside, page
+from requests_page import page
 
 from remanence.audit import METRICS, evaluate
-from remanence.experiments import Evaluations, cached_oracle, oracle_seed, sampled, unlearn_and_measure
-from remanence.experiments.unlearn import begin_unlearning
-from remanence.forecast import compare
+from remanence.experiments import cached_oracle, oracle_seed
 from remanence.requests import (
     Calibration,
     CalibrationSettings,
@@ -31,35 +28,31 @@ from remanence.requests import (
     Request,
     calibrate,
     forget,
-    make_plan,
     read_calibration,
 )
 from remanence.requests.calibration_sets import draw_calibration_sets
-from remanence.requests.criterion import SAMPLE, Criterion, criterion_for, monitored_settings
 from remanence.scores import score_table
 from remanence.storage import SEAL, atomic
 from remanence.training import Recipe, Run, RunSettings, open_run, train_run
-from remanence.types import ForgetSet, Measurement
+from remanence.types import ForgetSet
 
-REQUESTS, ORACLES, SEED = 20, 3, 2025
+REQUESTS, ORACLES, SEED, RUN_SEED = 20, 3, 2025, 40
+POINTS = 0.05
 RECIPE = Recipe(epochs=35, learning_rate=0.05, batch_size=32, weight_decay=1e-3)
+EPOCHS_AFTER = 3
+"""Epochs of the test that a calibration set stays forgotten."""
 
 
-def prepared(work: Path, workers: int, models: int) -> tuple[Run, Calibration]:
-    """A run that nobody looked at while rules and defaults were chosen (those used seeds 0 and 1), calibrated."""
-    train_run(
-        RunSettings("digits", "small_conv", RECIPE, seed=2, model_options={"width": 16}),
-        work / "run",
-        resume=True,
-    )
-    run = open_run(work / "run")
-    if not (work / "run" / "calibration" / SEAL).exists():
-        calibrate(
-            run,
-            CalibrationSettings(models=models),
-            workers=workers,
-            on_done=lambda stage: print(stage.kind, flush=True),
-        )
+def prepared(work: Path, workers: int, models: int) -> tuple[Run, Calibration | None]:
+    """A run that nobody looked at while rules and defaults were chosen, calibrated if models are asked for."""
+    settings = RunSettings("digits", "small_conv", RECIPE, seed=RUN_SEED, model_options={"width": 16})
+    train_run(settings, work / f"run-{models}", resume=True)
+    run = open_run(work / f"run-{models}")
+    if not models:
+        return run, None
+    if not (run.folder.path / "calibration" / SEAL).exists():
+        how = CalibrationSettings(method="auto", models=models)
+        calibrate(run, how, workers=workers, on_done=lambda stage: print(stage.kind, flush=True))
     return run, read_calibration(run)
 
 
@@ -70,177 +63,118 @@ def draw(run: Run) -> list[ForgetSet]:
     return draw_calibration_sets(losses, labels, count=REQUESTS, sizes=(20, 100), seed=SEED)
 
 
-def unlearn_again(
-    run: Run, calibration: Calibration, forget_set: ForgetSet, criterion: Criterion | None, *, seed: int
-) -> list[Measurement]:
-    """Unlearn as a request would be; without a criterion, to the end of the budget."""
-    settings = calibration.settings
-    assert settings.budget is not None  # a calibration has resolved settings
-    split = run.split(forget_set)
-    unlearning = monitored_settings(run, settings.method, settings.options, settings.budget, seed)
-    _, training, total = begin_unlearning(run, split, unlearning)
-    evaluations = Evaluations(sampled(split, SAMPLE, seed), unlearning.metrics, unlearning.at, seed)
-    until = (lambda rows: False) if criterion is None else criterion.holds
-    return unlearn_and_measure(training, evaluations, steps=total, until=until).rows
-
-
-def carry_out(run: Run, calibration: Calibration, forget_set: ForgetSet, work: Path) -> dict[str, Any]:
-    kept = work / "rows" / f"{forget_set.name.replace(' ', '-')}.json"
+def carry_out(run: Run, forget_set: ForgetSet, work: Path, models: int) -> dict[str, Any]:
+    """One request, again with another order of batches, and its oracles."""
+    name = forget_set.name.replace(" ", "-")
+    kept = work / f"rows-{models}" / f"{name}.json"
     if kept.exists():
         return dict(json.loads(kept.read_text()))
-    started = time.perf_counter()
-    out = work / "new" / forget_set.name.replace(" ", "-")
-    options = ForgetOptions(apart=True, look_in=(work / "nowhere",))
-    result = forget(run, Request(forget_set, "0" * 64), out, options)
-    evidence, split = result.evidence, run.split(forget_set)
+    results = [
+        forget(
+            run,
+            Request(forget_set, "0" * 64),
+            work / f"new-{models}" / f"{name}-{seed}",
+            ForgetOptions(
+                apart=True, look_in=(work / "nowhere",), keep_calibration=False, relearning=False, seed=seed
+            ),
+        )
+        for seed in (0, 1)
+    ]
+    evidence, split = results[0].evidence, run.split(forget_set)
     oracles = [
-        cached_oracle(run, forget_set, work / "oracles", seed=oracle_seed(SEED, index))
+        cached_oracle(run, forget_set, work / "oracles", seed=oracle_seed(SEED, index)).model()
         for index in range(ORACLES)
     ]
-    oracle_mia = [METRICS["mia_confidence"](evaluate(oracle.model(), split)) for oracle in oracles]
-    rows = unlearn_again(run, calibration, forget_set, None, seed=0)
-    by_oracles = Criterion("mia_confidence", float(np.mean(oracle_mia)), 0.05)
-    needed = by_oracles.time(rows)
+    values = {
+        metric: [METRICS[metric](evaluate(model, split)) for model in (results[0].run.model(), *oracles)]
+        for metric in ("ua", "mia_confidence", "test")
+    }
+    actual, forecast = evidence["actual"], evidence["plan"]["forecast"]
     row = {
         "request": forget_set.name,
         "size": len(forget_set.ids),
-        "steps": evidence["actual"]["steps"],
-        "reached": evidence["actual"]["reached"],
-        "stopped_at": evidence["actual"]["stopped_at"],
-        "oracle_mia": oracle_mia,
-        "mia_confidence": METRICS["mia_confidence"](evaluate(result.run.model(), split)),
-        "oracle_needs": needed.value,
-        "oracle_reached": needed.reached,
-        "oracle_stops": stopping_step(by_oracles, rows),
-        "accuracy": {r["metric"]: r["after"] - r["before"] for r in evidence["audit"]}["test"],
-        "seconds": time.perf_counter() - started,
+        "percentile": evidence["plan"]["percentiles"]["50"],
+        **{end: forecast[end] for end in ("steps", "low", "high")},
+        "taken": actual["steps"],
+        "reached": actual["reached"],
+        "stopped_at": actual["stopped_at"],
+        "again": results[1].evidence["actual"]["steps"],
+        "outcome": evidence["outcome"],
+        "verdict": actual["verdict"]["word"],
+        "values": values,
     }
     atomic.write_text(kept, json.dumps(row) + "\n")
-    shutil.rmtree(out / "calibration")
     print(json.dumps(row), flush=True)
     return row
 
 
-def plan_of(run: Run, calibration: Calibration, forget_set: ForgetSet) -> dict[str, Any]:
-    plan = make_plan(run, Request(forget_set, "0" * 64), calibration).document()
-    return {
-        "median_percentile": plan["percentiles"]["50"],
-        "action": plan["action"],
-        "forecast": plan["forecast"]["steps"],
-        "low": plan["forecast"]["low"],
-        "high": plan["forecast"]["high"],
-        "caveats": plan["caveats"],
-        "expected_mia": plan["criterion"]["target"],
-    }
+def close(values: dict[str, list[float]], index: int) -> bool:
+    """Whether a model (0) or the last oracle is within five points of the mean of the other oracles, by UA and MIA."""
+    others = slice(1, None) if index == 0 else slice(1, -1)
+    return all(
+        abs(values[metric][index] - float(np.mean(values[metric][others]))) <= POINTS + 1e-9
+        for metric in ("ua", "mia_confidence")
+    )
 
 
-def repeat(run: Run, calibration: Calibration, forget_set: ForgetSet, work: Path) -> dict[str, Any]:
-    """The same request with other orders of batches: how much of its time is due to chance?"""
-    kept = work / "again" / f"{forget_set.name.replace(' ', '-')}.json"
-    if not kept.exists():
-        criterion = criterion_for(len(forget_set.ids), calibration.pool.expect(forget_set.ids))
-        runs = [unlearn_again(run, calibration, forget_set, criterion, seed=seed) for seed in (1, 2)]
-        atomic.write_text(kept, json.dumps({"again": [criterion.time(rows).value for rows in runs]}) + "\n")
-    return dict(json.loads(kept.read_text()))
+def calibration_steps(run: Run, calibration: Calibration | None) -> float:
+    """Training steps of a calibration: its models, its trials, and the tests that these stay forgotten."""
+    if calibration is None:
+        return 0.0
+    after = EPOCHS_AFTER * RECIPE.steps_per_epoch(len(run.data()[0]))
+    trials = sum(trial.run.steps + (after if trial.stays is not None else 0) for trial in calibration.trials)
+    return len(calibration.pool.left_out) * calibration.retraining["steps"] + trials
 
 
-def stopping_step(criterion: Criterion, rows: list[Measurement]) -> int:
-    """The step at which `forget` stops with this criterion: the evaluation that confirms it."""
-    steps = sorted({row.step for row in rows})
-    duration = criterion.time(rows)
-    return steps[steps.index(int(duration.value)) + 1] if duration.reached else steps[-1]
-
-
-def summary(rows: list[dict[str, Any]], calibration: Calibration) -> dict[str, Any]:
-    constant = float(np.median([run.steps for run in calibration.runs("mia_confidence")]))
-    errors = np.array([abs(row["forecast"] - row["steps"]) for row in rows])
-    by_constant = np.array([abs(constant - row["steps"]) for row in rows])
-    ratio = [row["stopped_at"] / row["oracle_stops"] for row in rows]
-    first = [abs(row["mia_confidence"] - row["oracle_mia"][0]) <= 0.05 + 1e-9 for row in rows]
-    mean = [abs(row["mia_confidence"] - np.mean(row["oracle_mia"])) <= 0.05 + 1e-9 for row in rows]
-    between = [
-        abs(a - b) <= 0.05 + 1e-9
-        for row in rows
-        for i, a in enumerate(row["oracle_mia"])
-        for b in row["oracle_mia"][:i]
-    ]
-    differences = [abs(row["steps"] - steps) for row in rows for steps in row["again"]]
-    means = np.array([np.mean([row["steps"], *row["again"]]) for row in rows])
-    open_ones = [row["action"] != "nothing" for row in rows]
+def summary(run: Run, rows: list[dict[str, Any]], calibration: Calibration | None) -> dict[str, Any]:
+    retraining = RECIPE.total_steps(len(run.data()[0]))
+    known = [run.steps for run in calibration.runs()] if calibration else [row["taken"] for row in rows]
+    constant, cost = float(np.median(known)), calibration_steps(run, calibration)
+    per_request = float(np.mean([row["stopped_at"] for row in rows]))
+    saved = retraining - per_request
     return {
         "requests": len(rows),
-        "inside": sum(inside(row) for row in rows),
-        "median_error": float(np.median(errors)),
-        "median_error_constant": float(np.median(by_constant)),
-        "mean_error": float(errors.mean()),
-        "mean_error_constant": float(by_constant.mean()),
-        "median_error_open": float(np.median(errors[open_ones])) if any(open_ones) else None,
-        "median_error_constant_open": float(np.median(by_constant[open_ones])) if any(open_ones) else None,
-        "constant": constant,
-        "median_ratio": float(np.median(ratio)),
-        "within_first": int(sum(first)),
-        "within_mean": int(sum(mean)),
-        "oracles_agree": float(np.mean(between)),
-        "reached": int(sum(row["reached"] for row in rows)),
-        "median_luck": float(np.median(differences)),
-        "mean_luck": float(np.mean(differences)),
-        "quartiles": np.quantile([row["steps"] for row in rows], (0.25, 0.75)).tolist(),
-        "median_error_of_mean": float(np.median(np.abs(means - [row["forecast"] for row in rows]))),
-        "median_error_constant_of_mean": float(np.median(np.abs(means - constant))),
-        "below": int(sum(row["mia_confidence"] < np.mean(row["oracle_mia"]) for row in rows)),
+        "inside": sum(
+            row["reached"]
+            and row["low"] <= row["taken"] <= (math.inf if row["high"] is None else row["high"])
+            for row in rows
+        ),
+        "median_width": float(np.median([(row["high"] or math.inf) - row["low"] for row in rows])),
+        "median_error": float(np.median([abs(row["steps"] - row["taken"]) for row in rows])),
+        "median_error_constant": float(np.median([abs(constant - row["taken"]) for row in rows])),
+        "luck": [float(f([abs(row["taken"] - row["again"]) for row in rows])) for f in (np.median, np.mean)],
+        "outcomes": {
+            word: sum(row["outcome"] == word for row in rows) for row in rows for word in [row["outcome"]]
+        },
+        "close": sum(close(row["values"], 0) for row in rows),
+        "oracle_close": sum(close(row["values"], -1) for row in rows),
+        "retraining": retraining,
+        "calibration_of_retraining": cost / retraining,
+        "request_of_retraining": per_request / retraining,
+        "break_even": math.ceil(cost / saved) if saved > 0 else None,
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", type=Path, default=Path(".bench/requests"))
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument(
-        "--models", type=int, default=40, help="reference models; with others, name another --work"
-    )
+    parser.add_argument("--models", type=int, nargs="+", default=[0, 12, 40])
     parser.add_argument("--page", type=Path, default=Path("docs/results/forecast.md"))
-    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/requests.json"))
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     torch.set_num_threads(1)
     (given.work / "nowhere").mkdir(parents=True, exist_ok=True)
-    run, calibration = prepared(given.work, given.workers, given.models)
-    rows = [
-        carry_out(run, calibration, forget_set, given.work)
-        | repeat(run, calibration, forget_set, given.work)
-        | plan_of(run, calibration, forget_set)
-        for forget_set in draw(run)
-    ]
-    results = {
-        "machine": {"cpu": platform.processor() or platform.machine(), "torch": torch.__version__},
-        "settings": {"method": calibration.settings.method, "options": dict(calibration.settings.options)}
-        | {"budget": calibration.settings.budget, "models": calibration.settings.models},
-        "oracles": ORACLES,
-        "retraining": dict(calibration.retraining),
-        "law": calibration.forecaster("mia_confidence").law,
-        "leave_one_out": {
-            metric: [vars(row) for row in compare(calibration.runs(metric))]  # type: ignore[arg-type]
-            for metric in ("mia_confidence", "log_odds")
-        },
-        "calibration": [
-            {
-                "name": trial.run.name,
-                "metric": trial.metric,
-                "size": trial.run.difficulty.size,
-                "done": trial.run.difficulty.done,
-                "steps": trial.run.steps,
-                "reached": trial.run.reached,
-                "accuracy_change": trial.accuracy_change,
-                "mean_loss": trial.run.difficulty.losses["mean"],
-            }
-            for trial in calibration.trials
-        ],
-        "summary": summary(rows, calibration),
-        "requests": rows,
-    }
-    given.results.parent.mkdir(parents=True, exist_ok=True)
-    atomic.write_text(given.results, json.dumps(results, indent=1) + "\n")
-    atomic.write_text(given.page, page(results))
-    print(json.dumps(results["summary"], indent=1))
+    for models in given.models:
+        run, calibration = prepared(given.work, given.workers, models)
+        rows = [carry_out(run, forget_set, given.work, models) for forget_set in draw(run)]
+        results = {"models": models, "summary": summary(run, rows, calibration), "requests": rows}
+        atomic.write_text(given.results / f"requests_{models}.json", json.dumps(results, indent=1) + "\n")
+        print(json.dumps(results["summary"], indent=1))
+    found = sorted(given.results.glob("requests_*.json"), key=lambda path: int(path.stem.split("_")[1]))
+    atomic.write_text(given.page, page([json.loads(path.read_text()) for path in found], ORACLES))
 
 
 if __name__ == "__main__":

@@ -21,8 +21,10 @@ from remanence.experiments.unlearn import begin_unlearning
 from remanence.forecast import ReferencePool
 from remanence.requests.calibration import CalibrationSettings
 from remanence.requests.calibration_sets import draw_calibration_sets
-from remanence.requests.criterion import Criterion, criterion_for, monitored_settings
+from remanence.requests.criterion import STOPPING_HALF, criterion_for, monitored_settings
 from remanence.requests.reference_folds import assign_folds
+from remanence.requests.verdict import Excess
+from remanence.requests.verdict_signals import stopping_excess, stopping_outputs
 from remanence.scores import score_table
 from remanence.tasks import derive_seed
 from remanence.training import Recipe, Run, RunSettings, open_run, train_run
@@ -107,12 +109,13 @@ def _pool(run: Run, folds: Arrays) -> ReferencePool:
 
 def _request_arrays(run: Run, pool: ReferencePool, forget_set: ForgetSet, seed: int) -> Arrays:
     split = run.split(forget_set)
-    criterion = criterion_for(len(forget_set.ids), pool.expect(split.forget.ids))
+    excess = stopping_excess(run.model(), half_of(split, STOPPING_HALF), pool)
+    criterion = criterion_for(excess.error)
     oracles = []
     for index in range(ORACLES):
         model, _ = train_without(run.task, forget_set.ids, seed=oracle_seed(seed, index))
         oracles.append(_signals(evaluate(model, split)))
-    snapshots, steps, reached = _unlearn(run, forget_set, criterion, seed)
+    snapshots, steps, reached = _unlearn(run, forget_set, excess, seed)
     arrays: Arrays = {
         "ids": split.forget.ids,
         "name": np.array(forget_set.name),
@@ -127,7 +130,7 @@ def _request_arrays(run: Run, pool: ReferencePool, forget_set: ForgetSet, seed: 
 
 
 def _unlearn(
-    run: Run, forget_set: ForgetSet, criterion: Criterion, seed: int
+    run: Run, forget_set: ForgetSet, excess: Excess, seed: int
 ) -> tuple[list[Arrays], list[int], bool]:
     """Unlearn as `forget` does, with the signals of the model at every evaluation."""
     split, settings = run.split(forget_set), CalibrationSettings().resolved(run)
@@ -137,19 +140,22 @@ def _unlearn(
     snapshots: list[Arrays] = []
     steps: list[int] = []
     rows: list[Measurement] = []
-    taken, due = training.steps(), set(how.at)
+    taken, due, criterion = training.steps(), set(how.at), criterion_for(excess.error)
     while True:
         if training.step in due:
-            signals = _signals(evaluate(training.model, split))
-            values = dict(zip(SUMMARY, signals["summary"].tolist(), strict=True))
-            snapshots.append(signals)
+            evaluation = evaluate(training.model, split)
+            snapshots.append(_signals(evaluation))
             steps.append(training.step)
-            for metric, name in (
-                ("mia_confidence", "stopping"),
-                ("log_odds", "stopping_log_odds"),
-                ("test", "test"),
-            ):
-                rows.append(Measurement(metric, forget_set.name, values[name], training.step, seed))
+            watched = _of_half(evaluation, STOPPING_HALF)
+            values = {
+                "excess": excess(stopping_outputs(watched)["log_odds"]),
+                "test": METRICS["test"](watched),
+                "ra": METRICS["ra"](watched),
+            }
+            rows += [
+                Measurement(name, forget_set.name, value, training.step, seed)
+                for name, value in values.items()
+            ]
             if criterion.holds(rows):
                 return snapshots, steps, True
         if training.step >= total:

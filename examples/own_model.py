@@ -50,7 +50,7 @@ if __name__ == "__main__":
     recorder.finish()
 
     run, ids = rm.open_run("run"), [17, 42, 99]
-    run.calibrate(models=20, sets=20, small=20, workers=2)
+    run.calibrate(models=20, sets=20, workers=2)
     print(run.plan(ids).recommendation())
     result = run.forget(ids, out="forgotten")
     print({finding.metric.name: finding.value for finding in result.run.audit(ids).findings})

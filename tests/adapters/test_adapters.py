@@ -169,7 +169,7 @@ def test_a_trainer_from_training_to_evidence(tmp_path: Path) -> None:
 
 def request_goes_through(run: rm.Run, task: rm.Task, ids: list[str], folder: Path) -> None:
     """Calibrate, plan, forget, audit against an oracle, verify."""
-    run.calibrate(models=20, sets=30, small=0, sizes=(20, 30), budget=10)
+    run.calibrate(models=20, sets=30, sizes=(20, 30), budget=10)
     assert run.plan(ids).expected.mia > 0
     result = run.forget(ids, out=folder / "forgotten")
     oracle = run.unlearn(ids, "retrain", out=folder / "oracle", seed=5)

@@ -35,6 +35,7 @@ READS: dict[str, set[str]] = {
     "reset": {"retain", "forget"},
     "shrink_perturb": {"retain"},
     "out_of_fold": {"retain", "forget"},
+    "routed": {"retain", "forget"},
     "msg": {"retain", "forget"},
     "del": {"retain", "forget"},
 }
@@ -54,8 +55,9 @@ def write_targets(folder: Path) -> None:
     halves = np.arange(len(train)) % 2 == 0
     folds = [(half, torch.randn(int(half.sum()), 10, generator=random)) for half in (halves, ~halves)]
     if not folder.exists():
-        FoldTargets.averaged(train, folds).write(folder)
+        FoldTargets.drawn(train, folds, losses=np.arange(len(train)) / 10).write(folder)
     OPTIONS["out_of_fold"] = {"targets": str(folder)}
+    OPTIONS["routed"] = {"targets": str(folder), "easy": 1.0, "hard": 2.0}
 
 
 def method(name: str, **changes: Any) -> Method:

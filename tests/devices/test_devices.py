@@ -37,7 +37,7 @@ def options(name: str, train: Examples, folder: Path) -> dict[str, Any]:
     path = folder / "targets"
     if not path.exists():
         outputs = torch.randn(len(train), train.n_outputs, generator=torch.Generator().manual_seed(0))
-        FoldTargets.averaged(train, [(np.ones(len(train), bool), outputs)]).write(path)
+        FoldTargets.drawn(train, [(np.ones(len(train), bool), outputs)]).write(path)
     return {"targets": str(path)}
 
 
@@ -223,7 +223,7 @@ def test_a_request_from_training_to_evidence(device: torch.device, tmp_path: Pat
         run = rm.train_run(settings, tmp_path / f"run-{where}")
         assert next(run.model().parameters()).device.type == torch.device(where).type
         reference = rm.open_run(run.folder.path, task=run.whole_task)  # stays in this process
-        reference.calibrate(models=20, sets=20, small=0, workers=2, budget=20)
+        reference.calibrate(models=20, sets=20, workers=2, budget=20)
         ids = run.data()[0].ids[:30]
         plan = reference.plan(ids)
         result = reference.forget(ids, out=tmp_path / f"forgotten-{where}")
@@ -338,7 +338,7 @@ def test_a_request_on_a_task_of_ones_own(device: torch.device, tmp_path: Path) -
     for where in ("cpu", device):
         folder = tmp_path / str(where)
         run = rm.train_run(other_task("own fit", where), folder / "run")
-        run.calibrate(models=20, sets=20, small=0, budget=10, sizes=(20, 25))
+        run.calibrate(models=20, sets=20, budget=10, sizes=(20, 25))
         ids = list(range(20))
         result = run.forget(ids, out=folder / "new")
         assert all(check.holds for check in rm.verify_evidence(folder / "new" / "evidence.json"))

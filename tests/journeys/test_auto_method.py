@@ -1,4 +1,4 @@
-"""A run calibrated with several methods: the plan says which one and why, and the request is carried out with it."""
+"""A run calibrated with `auto`: the plan says how each example is unlearned and why, and it is carried out so."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,9 @@ import pytest
 
 from remanence.cli.main import run as command
 from remanence.data import digits
+from remanence.errors import InputError, RunFolderError
 from remanence.requests import CalibrationSettings, calibrate, read_calibration, verify_evidence
-from remanence.requests.calibration import CANDIDATES
+from remanence.requests.calibration import LEVEL_METHODS, LEVELS, ROUTED
 from remanence.training import Recipe, RunSettings, open_run, train_run
 
 pytestmark = pytest.mark.journey
@@ -24,16 +25,19 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
         RunSettings("digits", "mlp", recipe, record=3, placement="even", model_options={"hidden": [16]}),
         place / "run",
     )
-    settings = CalibrationSettings(method="auto", sets=20, small=0, models=20, budget=30)
+    settings = CalibrationSettings(method="auto", models=8, budget=60)
     calibrate(open_run(place / "run"), settings, workers=1)
     (place / "request.csv").write_text("id\n" + "".join(f"{example}\n" for example in IDS[100:140]))
     return place
 
 
-def test_every_candidate_was_tried_and_targets_are_kept(calibrated: Path) -> None:
+def test_every_method_was_tried_at_every_level_and_targets_are_kept(calibrated: Path) -> None:
     calibration = read_calibration(open_run(calibrated / "run"))
-    assert calibration.methods == CANDIDATES
-    assert all(len(calibration.runs("mia_confidence", method)) == 20 for method in CANDIDATES)
+    assert calibration.methods == (ROUTED,)
+    assert len(calibration.runs()) == 20
+    levels = [trial.method for trial in calibration.trials if trial.run.name.startswith("level")]
+    assert [levels.count(method) for method in LEVEL_METHODS] == [LEVELS] * len(LEVEL_METHODS)
+    assert calibration.settings.options.keys() <= {"easy", "hard", "harder"}
     assert all((trial.stays is None) == (not trial.run.reached) for trial in calibration.trials)
     assert calibration.targets is not None
     assert len(calibration.targets.ids) == len(IDS)
@@ -42,16 +46,16 @@ def test_every_candidate_was_tried_and_targets_are_kept(calibrated: Path) -> Non
     assert not set(IDS[:5].tolist()) & set(fewer.targets.ids.tolist())
 
 
-def test_the_plan_says_why_and_the_request_takes_that_method(
+def test_the_plan_says_why_and_the_request_is_carried_out_so(
     calibrated: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, request, out = (str(calibrated / name) for name in ("run", "request.csv", "new"))
     assert command(["plan", run, "--ids", request]) == 0
-    assert "the smallest expected cost" in capsys.readouterr().out
+    assert "Of 40 examples, " in capsys.readouterr().out
     assert command(["plan", run, "--ids", request, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert {candidate["method"] for candidate in plan["methods"]} == set(CANDIDATES)
-    assert plan["method"] == plan["methods"][0]["method"]
+    assert plan["method"] == ROUTED
+    assert "calibration sets" in plan["reason"]
     assert command(["forget", run, "--ids", request, "--out", out, "--no-relearning"]) in (0, 3, 4)
     evidence = json.loads((calibrated / "new" / "evidence.json").read_text())
     assert str(calibrated) not in json.dumps(evidence)  # no path of this machine
@@ -84,4 +88,12 @@ def test_a_request_of_the_hardest_is_told_from_a_random_one(
     for ids, expected in ((chosen, True), (str(calibrated / "request.csv"), False)):
         capsys.readouterr()
         assert command(["plan", run, "--ids", ids]) == 0
-        assert ("It removes 100% of all examples as hard as these." in capsys.readouterr().out) is expected
+        assert ("It removes 100% of all examples as hard as these, " in capsys.readouterr().out) is expected
+
+
+def test_auto_takes_no_options_and_other_settings_are_refused(calibrated: Path) -> None:
+    run = open_run(calibrated / "run")
+    with pytest.raises(RunFolderError, match="is calibrated with `method` auto"):
+        calibrate(run, CalibrationSettings(method="reset", models=16), workers=1)
+    with pytest.raises(InputError, match="`options` cannot be given with auto; got learning_rate"):
+        CalibrationSettings(method="auto", options={"learning_rate": 0.1}).resolved(run)

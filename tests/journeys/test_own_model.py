@@ -52,7 +52,7 @@ def test_the_example_ends_with_verified_evidence(tmp_path: Path) -> None:
     command = ("-m", "remanence")
     run(*command, "import", "--task", "own_model:task", "--weights", "model.pt", "--out", "imported")
     run(*command, "score", "imported", "--out", "scores.csv")
-    small = ("--models", "20", "--sets", "20", "--small", "20", "--workers", "2")
+    small = ("--models", "20", "--sets", "20", "--workers", "2")
     run(*command, "calibrate", "imported", *small)
     (tmp_path / "request.csv").write_text("id\n17\n42\n99\n")
     plan = json.loads(run(*command, "plan", "imported", "--ids", "request.csv", "--json"))
@@ -84,7 +84,7 @@ def test_several_labels_per_example_from_training_to_evidence(tmp_path: Path) ->
 
     task = rm.Task(build, train, test, recipe, loss="binary_cross_entropy")
     run = rm.train_run(task, tmp_path / "run")
-    run.calibrate(models=20, sets=20, small=0, budget=20)
+    run.calibrate(models=20, sets=20, budget=20)
     ids = list(range(30))
     assert 0 <= run.plan(ids).expected.mia <= 1
     result = run.forget(ids, out=tmp_path / "new")

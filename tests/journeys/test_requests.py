@@ -24,7 +24,7 @@ from remanence.cli.exit_codes import ExitCode, exit_code_of
 from remanence.cli.main import run as command
 from remanence.data import digits
 from remanence.errors import RunFolderError
-from remanence.experiments import UnlearnSettings, oracle_settings, unlearn_run
+from remanence.experiments import oracle_settings
 from remanence.requests import (
     CalibrationSettings,
     ForgetOptions,
@@ -67,10 +67,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "digits", "mlp", QUICK, record=4, placement="even", poison=PLANTED, model_options=options
     )
     train_run(settings.with_canaries(CANARIES), out)
-    run, mine = open_run(out), ForgetSet("mine", IDS[700:730])
-    options = {"learning_rate": 0.2, "weight_decay": 2e-3}
-    own = unlearn_run(run, mine, UnlearnSettings("finetune", options, steps=40, every=5), out.parent / "mine")
-    calibrate(run, CalibrationSettings(sets=20, small=20, models=20, budget=40), workers=1, own=[own])
+    calibrate(open_run(out), CalibrationSettings(budget=40), workers=1)
     return out
 
 
@@ -111,11 +108,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_a_calibration_counts_the_users_own_runs(calibrated: Path) -> None:
+def test_a_calibration_has_twelve_models_and_twenty_sets(calibrated: Path) -> None:
     made = read_calibration(open_run(calibrated))
-    assert made.trials[-1].run.name == "mine"
-    assert len(made.runs("mia_confidence")) == 21
-    assert len(made.runs("log_odds")) == 20
+    assert len(made.pool.left_out) == 12
+    assert len(made.runs()) == 20
     assert not (calibrated / ".calibrating").exists()
 
 
@@ -130,7 +126,7 @@ def test_a_plan_says_everything_and_changes_nothing(
     assert plan["size"] == 40
     assert 0 <= plan["forecast"]["low"] <= plan["forecast"]["steps"]
     assert plan["bound"]["status"] in ("heuristic", "vacuous")
-    assert plan["criterion"]["metric"] == "mia_confidence"
+    assert plan["criterion"]["metric"] == "excess"
     assert plan["action"] in ("unlearn", "retrain", "nothing")
     losses = [member["loss"] for member in plan["members"]]
     assert losses == sorted(losses, reverse=True)
@@ -157,7 +153,7 @@ def test_a_page_never_overwrites_a_file(
 def test_a_small_request_is_told_what_it_can_show(run: Path, ask: Ask) -> None:
     opened = open_run(run)
     plan = make_plan(opened, read_request(ask(IDS[200:203]), opened))
-    assert plan.criterion.metric == "log_odds"
+    assert plan.criterion.metric == "excess"
     assert any("3 examples cannot be measured in points of accuracy" in caveat for caveat in plan.caveats)
 
 
@@ -377,12 +373,11 @@ def test_other_peoples_folders_are_refused(
     assert "it has none" in refused(capsys, "calibrate", plain)
     train_run(RunSettings("digits", "mlp", recipe, record=2, seed=3), other)
     good = ask(IDS[100:130])
-    assert "must be calibrated" in refused(capsys, "plan", other, "--ids", good)
     shutil.copytree(run / "calibration", other / "calibration")
     assert "another model" in refused(capsys, "plan", other, "--ids", good)
     assert "no request made it" in refused(capsys, "purge", run)
     assert "another document" in refused(capsys, "verify", run / "calibration" / "facts.json")
-    assert "there already" in refused(capsys, "calibrate", run)
+    assert "is calibrated with 12 models and 20 sets" in refused(capsys, "calibrate", run)
 
 
 def test_two_requests_at_once_are_one_after_the_other(run: Path, ask: Ask, tmp_path: Path) -> None:
@@ -582,8 +577,8 @@ def test_purge_erases_what_still_remembers_and_the_evidence_records_it(
     assert command(["purge", str(new), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["remaining_artifacts"]
     left = sorted(Path(row["path"]).name for row in rows)
-    assert left == ["plan.html", "request.csv"], "the list of ids is named, not erased"
-    assert len(document["remaining_artifacts"]) == 2
+    assert left == ["calibration", "plan.html", "request.csv"], "the list of ids is named, not erased"
+    assert len(document["remaining_artifacts"]) == 3
     assert "Erased since" in (new / "evidence.html").read_text()
     assert command(["verify", str(new / "evidence.json"), "--public-key", str(tmp_path / "key.pub")]) == 0
     open_folder(new).verify()

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.own_model
 
 TABLE = ("--label-column", "price", "--user-column", "owner", "--missing", "median")
 RECIPE = ("--option", "hidden=(16,)", "--epochs", "8", "--lr", "0.02", "--record", "3")
-SIZES = {"models": 20, "sets": 20, "small": 20, "budget": 10, "workers": 1}
+SIZES = {"models": 20, "sets": 20, "budget": 10, "workers": 1}
 QUICK = ("--sizes", "20", "40", *(f"--{name}={size}" for name, size in SIZES.items()))
 
 

@@ -23,6 +23,7 @@ from remanence.requests import (
     read_evidence,
     verify_evidence,
 )
+from remanence.requests.criterion import Criterion
 from remanence.requests.request import together
 from remanence.requests.request_ledger import is_batch, read_ledger
 from remanence.runs import open_run as open_public_run
@@ -41,7 +42,7 @@ PLAIN = ForgetOptions(relearning=False)
 def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("queue") / "run"
     train_run(RunSettings("digits", "mlp", QUICK, record=4, model_options={"hidden": [32]}), out)
-    calibrate(open_run(out), CalibrationSettings(sets=20, small=0, models=20, budget=40), workers=1)
+    calibrate(open_run(out), CalibrationSettings(sets=20, models=20, budget=40), workers=1)
     return out
 
 
@@ -66,7 +67,7 @@ def test_the_verdict_reads_what_did_not_decide_when_to_stop(run: Path, tmp_path:
     actual = result.evidence["actual"]
     verdict, criterion = actual["verdict"], actual["criterion"]
     assert [row["signal"] for row in verdict["signals"]] == ["predicted_log_odds", "log_odds"]
-    assert criterion["metric"] == "mia_confidence"
+    assert criterion["metric"] == "excess"
     assert criterion["z"] == pytest.approx((criterion["after"] - criterion["expected"]) / criterion["spread"])
     assert opened.unlearning == {}
     assert result.run.unlearning["half"] == 0
@@ -99,7 +100,8 @@ def test_going_on_after_a_refuted_stop_goes_much_further_and_counts_its_looks(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened, out = open_run(run), tmp_path / "new"
-    monkeypatch.setattr("remanence.requests.criterion.TOLERANCE", 1.0)  # every stop is accepted
+    every = Criterion("excess", 0.0, 99.0, accuracy_loss=1.0)  # every stop is accepted
+    monkeypatch.setattr("remanence.requests.estimate.criterion_for", lambda error: every)
     monkeypatch.setattr("remanence.requests.verdict.FEWEST", 1)
     monkeypatch.setattr("remanence.requests.verdict.POWER", 0.0)
     monkeypatch.setattr("remanence.requests.verdict.MARGIN", -9.0)  # and every verdict refutes it

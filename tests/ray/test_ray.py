@@ -182,7 +182,7 @@ def test_a_calibration_on_two_nodes_of_which_one_is_killed(
 ) -> None:
     """All reference models and trials are computed, and are those of processes bit for bit."""
     cluster, second = two_nodes
-    settings = CalibrationSettings(sets=20, small=0, models=20, budget=4)
+    settings = CalibrationSettings(sets=20, models=20, budget=4)
     expected = calibrate(copy(trained, tmp_path / "process"), settings, workers=2)
     done: list[Stage] = []
 
@@ -242,7 +242,7 @@ def test_the_commands_have_the_executor(
     choice = ["--how", "ids", "--ids", str(tmp_path / "ids.txt"), "--out", str(tmp_path / "set.json")]
     assert command(["select", copied, *choice]) == 0
     lines = (
-        ["calibrate", copied, "--models", "20", "--sets", "20", "--small", "0"],
+        ["calibrate", copied, "--models", "20", "--sets", "20"],
         ["tune", copied, "--method", "finetune", "--out", str(tmp_path / "tuning")],
         ["audit", copied, "--forget", str(tmp_path / "set.json"), "--shadows", "6", "--cache", str(tmp_path)],
     )

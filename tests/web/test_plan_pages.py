@@ -30,12 +30,15 @@ def table(ids: list[Any]) -> bytes:
     return text.getvalue().encode()
 
 
-def test_a_run_without_calibration_says_what_to_run(run: Path, visit: Visit) -> None:
+def test_a_run_without_calibration_is_planned_from_its_trace(run: Path, visit: Visit) -> None:
     (run / "calibration").rename(run.parent / "elsewhere")
-    page = visit([run]).get("/runs/0/plan")
-    assert page.status_code == 200
-    assert f"remanence calibrate {run}" in page.text
-    assert "<textarea" not in page.text
+    browser = visit([run])
+    assert "<textarea" in browser.get("/runs/0/plan").text
+    answer = browser.post("/runs/0/plan", ids=" ".join(map(str, IDS[100:140])))
+    page = browser.get(answer.headers["location"])
+    assert "never *forgotten*" in page.text
+    assert "Unlearning stops when" in page.text
+    assert "of test accuracy" not in page.text
 
 
 def test_a_plan_from_pasted_ids_is_the_commands_plan(
@@ -169,6 +172,5 @@ def test_ids_that_are_text_and_markup(visit: Visit, tmp_path: Path) -> None:
     page = visit([tmp_path / "run"]).get("/runs/0/plan").text
     assert MARKUP not in page
     answer = visit([tmp_path / "run"]).post("/runs/0/plan", ids=f"{MARKUP} 3\n{MARKUP} 4")
-    assert answer.status_code == 400
-    assert "remanence calibrate" in answer.text
+    assert answer.status_code in (303, 400)  # one of them may be in the held-out split
     assert MARKUP not in answer.text

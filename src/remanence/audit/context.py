@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,6 +63,7 @@ class Context:
         people: whose the examples are, by id.
         relearned: what the evaluated model recovers when it is fine-tuned.
         canaries: examples that a coin included in training or left out.
+        excess: how much surer a model is about the forget set than models never trained on it, if these are known.
     """
 
     oracles: tuple[Evaluation, ...] = ()
@@ -74,6 +75,7 @@ class Context:
     people: Mapping[int | str, str] | None = None
     relearned: Relearned | None = None
     canaries: Canaries | None = None
+    excess: Callable[[Evaluation], float] | None = None
 
 
 NO_CONTEXT = Context()

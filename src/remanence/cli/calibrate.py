@@ -17,7 +17,6 @@ from remanence.cli.options import (
     Json,
     LearningRate,
     MethodOptions,
-    Paths,
     Tuned,
     Workers,
 )
@@ -38,12 +37,10 @@ def calibrate(
     tuned: Tuned = None,
     options: MethodOptions = None,
     learning_rate: LearningRate = None,
-    sets: int = 40,
-    small: int = 20,
-    sizes: tuple[int, int] = (20, 100),
-    models: int = 40,
+    sets: int = 20,
+    sizes: tuple[int, int] = (5, 100),
+    models: int = 12,
     budget: int | None = None,
-    runs: Paths = None,
     workers: Workers = None,
     executor: ExecutorName = "process",
     address: Address = None,
@@ -56,13 +53,17 @@ def calibrate(
     Each reference model is trained without a part of the data, so that for every example there are models that never
     saw it. Then forget sets from easy to hard are unlearned until the criterion holds, and the law of the theory,
     k = A ln(B P + C), is fitted to the number of steps. Costs somewhat more than training the run `--models` times. If
-    it is interrupted, the same command continues. Writes RUN/calibration.
+    it is interrupted, the same command continues. Writes RUN/calibration. A run that is calibrated is extended to as
+    many models and sets as are asked for; after a request, the models that were trained on the removed examples are
+    trained again without them.
 
     For example:
 
     `remanence calibrate run`
 
     `remanence calibrate run --method auto`
+
+    `remanence calibrate run --models 40`
 
     `remanence calibrate run --lr 0.1 --sets 60 --workers 8`
 
@@ -71,22 +72,18 @@ def calibrate(
     run:
         A run with a trace, made by `remanence train`.
     method:
-        Unlearning method of later requests; finetune by default. `auto` calibrates finetune, out_of_fold, reset and
-        shrink_perturb; every request then takes the one with the smallest expected cost.
+        Unlearning method of later requests; finetune by default. `auto` finds out for which difficulty out_of_fold,
+        reset and shrink_perturb cost least, and decides for each example of a request how it is unlearned (`routed`).
     learning_rate:
         Learning rate of unlearning; by default that of training, with twice its weight decay.
     sets:
         Number of forget sets to unlearn, at least 20.
-    small:
-        Number of further sets with fewer than 20 ids, for requests of that size; 0 for none.
     sizes:
         Smallest and largest size of the sets.
     models:
-        Number of reference models, at least 8. Fewer than 20 have larger folds, and judge less exactly.
+        Number of reference models, at least 4. With fewer models folds are larger, and results are judged less exactly.
     budget:
         Maximum number of unlearning steps per set; the steps of training by default.
-    runs:
-        Runs that were already unlearned from this one, to be counted as further sets.
     seed:
         Random seed for the folds, the forget sets and the unlearning.
     """
@@ -102,13 +99,12 @@ def calibrate(
         method=name,
         options=hyperparameters,
         sets=sets,
-        small=small,
         sizes=sizes,
         models=models,
         budget=budget,
         seed=seed,
     )
-    opened, own = open_run(run, device=device), [open_run(path, device=device) for path in runs or ()]
+    opened = open_run(run, device=device)
     with console.progress_bar(show=not json) as bar:
         task = bar.add_task("Calibrating", total=None)
 
@@ -123,7 +119,6 @@ def calibrate(
             workers=(os.cpu_count() or 1) if workers is None else workers,
             executor=executor,
             address=address,
-            own=own,
             on_start=begin,
             on_done=lambda stage: bar.advance(task, stage.cost),
         )
@@ -159,10 +154,7 @@ def _facts(calibration: Calibration, method: str) -> dict[str, Any]:
 
     from remanence.forecast import compare
 
-    runs, forecaster = (
-        calibration.runs("mia_confidence", method),
-        calibration.forecaster("mia_confidence", method),
-    )
+    runs, forecaster = calibration.runs(method), calibration.forecaster(method)
     tried = [
         trial.stays for trial in calibration.trials if trial.method == method and trial.stays is not None
     ]

@@ -55,6 +55,7 @@ def forget(
     look_in: Paths = None,
     apart: Flag = False,
     relearning: bool = True,
+    keep_calibration: bool = True,
     seed: int = 0,
     progress: Path | None = None,
     device: Device = "auto",
@@ -65,7 +66,7 @@ def forget(
     Unlearns as `remanence plan` shows until the criterion holds, for at most --budget steps. OUT is an ordinary run
     without the examples. It contains a ledger of all requests so far, evidence.html and evidence.json. If it is
     interrupted, the same command continues. The exit code is 3 if the examples are not forgotten, and 4 if the result
-    cannot be judged.
+    cannot be judged, as always before `remanence calibrate`.
 
     With several --ids, the requests are unlearned together, and each has evidence of its own in OUT/evidence-1,
     OUT/evidence-2 and so on, in the order of the lists.
@@ -81,7 +82,7 @@ def forget(
     Parameters
     ----------
     run:
-        A calibrated run, or one that this command made.
+        A run with a trace, or one that this command made.
     out:
         Folder of the new run.
     oracle:
@@ -107,6 +108,9 @@ def forget(
     relearning:
         Also fine-tune copies of the models before and after, for the audit, to see whether the examples come back; the
         cost is printed first.
+    keep_calibration:
+        Keep the outputs of the reference models in OUT. These models were trained on the examples: `remanence calibrate
+        OUT` trains them again without the examples. Without a calibration, later results cannot be judged.
     seed:
         Random seed of the unlearning and of the relearning test.
     progress:
@@ -138,6 +142,7 @@ def forget(
         apart=apart,
         seed=seed,
         relearning=relearning,
+        keep_calibration=keep_calibration,
         method=method,
         resume=resume,
     )
@@ -219,8 +224,8 @@ def _print_result(result: ForgetResult, out: Path, code: ExitCode, again: Sequen
     for line in _ways_on(result, again):
         console.out.print(line, soft_wrap=True, markup=False)
     change = rows["test"]["after"] - rows["test"]["before"]
-    worst = evidence["plan"]["test_accuracy_change"]["low"]
-    if change < worst:
+    worst = (evidence["plan"]["test_accuracy_change"] or {}).get("low")
+    if worst is not None and change < worst:
         console.note(
             f"Test accuracy changed by {100 * change:+.1f} points, more than in nine of ten calibration runs "
             f"({100 * worst:+.1f}); check the model before you release it."
@@ -239,6 +244,7 @@ def _outcome(result: ForgetResult, code: ExitCode) -> str:
     expected = f"forecast {forecast['steps']:.0f}, interval {forecast['low']:.0f} to {high}"
     confirmed = f"after {actual['steps']:.0f} steps, confirmed at {actual['stopped_at']} ({expected})"
     verdict = actual["verdict"]["sentence"]
+    beyond = _is_beyond(result.evidence["plan"])
     match result.outcome:
         case Outcome.FORGOTTEN:
             return f"Forgotten {confirmed}. {verdict}"
@@ -247,7 +253,7 @@ def _outcome(result: ForgetResult, code: ExitCode) -> str:
         case Outcome.NOT_JUDGED:
             reason = (
                 "Its target is an extrapolation, because no model that never saw such a set was available."
-                if result.evidence["plan"]["expected_if_never_trained_on"]["beyond"]
+                if beyond
                 else verdict
             )
             return f"CARRIED OUT, NOT JUDGED (exit code {code}): the criterion holds {confirmed}. {reason}"
@@ -255,7 +261,7 @@ def _outcome(result: ForgetResult, code: ExitCode) -> str:
             reason = (
                 "The model differs from the retrained one, which decides here, because no reference model left out "
                 "such a set."
-                if result.evidence["plan"]["expected_if_never_trained_on"]["beyond"]
+                if beyond
                 else verdict
             )
             return f"NOT FORGOTTEN (exit code {code}): the criterion holds {confirmed}. {reason}"
@@ -263,6 +269,12 @@ def _outcome(result: ForgetResult, code: ExitCode) -> str:
         f"NOT FORGOTTEN (exit code {code}): the criterion does not hold after {actual['stopped_at']} steps "
         f"({expected})."
     )
+
+
+def _is_beyond(plan: Mapping[str, Any]) -> bool:
+    """Whether the expectation for the set is an extrapolation."""
+    expected = plan["expected_if_never_trained_on"]
+    return expected is not None and bool(expected["beyond"])
 
 
 def _print_parts(result: ForgetResult, out: Path) -> None:
@@ -282,7 +294,7 @@ def _ways_on(result: ForgetResult, again: Sequence[str]) -> list[str]:
     if result.outcome.is_final:
         return []
     lines = [f"To retrain without the examples instead: {join([*again, '--method', 'retrain'])}"]
-    beyond = result.evidence["plan"]["expected_if_never_trained_on"]["beyond"]
+    beyond = _is_beyond(result.evidence["plan"])
     if result.outcome is Outcome.NOT_FORGOTTEN and not (beyond and result.evidence["actual"]["reached"]):
         lines.insert(0, f"To go on for more steps: {join([*again, '--resume'])}")
     return lines

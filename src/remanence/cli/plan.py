@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,8 @@ def plan(
     """Estimate the steps, time and cost of a deletion request; changes nothing.
 
     Shows the difficulty of the examples, steps and minutes with an interval, the cost relative to retraining, the
-    expected change of test accuracy, the bound with its status, and a recommendation. Needs `remanence calibrate`.
+    expected change of test accuracy, the bound with its status, and a recommendation. Before `remanence calibrate`, the
+    plan is made from the trace alone: with a forecast from other runs, and without a way to judge the result.
 
     For example:
 
@@ -45,7 +47,7 @@ def plan(
     Parameters
     ----------
     run:
-        A calibrated run.
+        A run with a trace.
     page:
         Write an HTML page to this file (.html), with pictures of the hardest examples.
     """
@@ -77,28 +79,41 @@ def _print_plan(plan: Plan) -> None:
     from remanence.report import human
 
     document = plan.document()
-    forecast, accuracy, bound = document["forecast"], document["test_accuracy_change"], document["bound"]
+    forecast, bound = document["forecast"], document["bound"]
     high = "?" if forecast["high"] is None else f"{forecast['high']:.0f}"
     late = "?" if forecast["minutes_high"] is None else f"{forecast['minutes_high']:.1f}"
     hardest = ", ".join(f"{member.id} ({member.percentile:.0f} %)" for member in plan.members[:_SHOWN])
     lines = (
         plan.recommendation(),
-        *([reason] if (reason := plan.reason()) else []),
+        *([plan.reason] if plan.reason else []),
         "",
         f"examples     {document['size']}; harder than {_percentiles(plan)}",
         f"hardest      {hardest}",
         f"steps        {forecast['steps']:.0f}, 90 % interval {forecast['low']:.0f} to {high}",
         f"minutes      {forecast['minutes']:.1f} ({forecast['minutes_low']:.1f} to {late}); retraining takes "
         f"{document['retraining']['minutes']:.1f}",
-        f"accuracy     {100 * accuracy['median']:+.1f} points on test data ({100 * accuracy['low']:+.1f} to "
-        f"{100 * accuracy['high']:+.1f} in nine of ten calibration runs)",
-        f"done when    {plan.criterion.sentence()}; it is {plan.now[plan.criterion.metric]:.2f} now",
+        f"accuracy     {_accuracy(document['test_accuracy_change'])}",
+        f"done when    {plan.criterion.sentence()}{_now(plan)}",
         f"bound        {'infinite' if bound['value'] is None else human(bound['value'])} ({bound['status']}), "
         "group loss of all removed examples and of these",
         *(f"! {sentence}" for sentence in plan.caveats),
     )
     for line in lines:
         console.out.print(line, soft_wrap=True, markup=False)
+
+
+def _accuracy(change: Mapping[str, float] | None) -> str:
+    if change is None:
+        return "its change is not known without a calibration"
+    return (
+        f"{100 * change['median']:+.1f} points on test data ({100 * change['low']:+.1f} to "
+        f"{100 * change['high']:+.1f} in nine of ten calibration runs)"
+    )
+
+
+def _now(plan: Plan) -> str:
+    value = plan.now.get(plan.criterion.metric)
+    return "" if value is None else f"; it is {value:.2f} now"
 
 
 def _percentiles(plan: Plan) -> str:

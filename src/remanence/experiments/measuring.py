@@ -12,6 +12,8 @@ from remanence.storage import Folder
 from remanence.types import Measurement
 
 NO_CONTEXT = Context()
+EXCESS = "excess"
+"""Name of the measurement of `Context.excess`."""
 
 
 def measure(
@@ -23,10 +25,15 @@ def measure(
     seed: int,
     context: Context = NO_CONTEXT,
 ) -> list[Measurement]:
-    """All metrics from one pass over the data; the context holds what some of them need, such as the poison."""
+    """All metrics from one pass over the data; the context holds what some of them need, such as the poison.
+
+    If the context knows the excess of a model, it is measured too.
+    """
     evaluation = evaluate(model, split, context)
-    subset = split.forget_set.name
-    return [Measurement(name, subset, METRICS[name](evaluation), step, seed) for name in metrics]
+    values = {name: METRICS[name](evaluation) for name in metrics}
+    if context.excess is not None:
+        values[EXCESS] = context.excess(evaluation)
+    return [Measurement(name, split.forget_set.name, value, step, seed) for name, value in values.items()]
 
 
 def read_measurements(folder: Folder) -> list[Measurement]:

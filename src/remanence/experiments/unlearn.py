@@ -16,6 +16,7 @@ from torch import nn
 from remanence.audit import Context, metrics_named
 from remanence.data import Split
 from remanence.errors import DataError, InputError, NumericalError
+from remanence.experiments.measuring import NO_CONTEXT
 from remanence.experiments.oracles import oracle_settings
 from remanence.experiments.schedule import affordable_steps, every_steps, half_of, sampled
 from remanence.experiments.unlearning_loop import Evaluations, Until, unlearn_and_measure
@@ -141,6 +142,7 @@ def unlearn_into(
     facts: Mapping[str, Any] | None = None,
     longer: bool = False,
     keep_checkpoints: bool = False,
+    context: Context = NO_CONTEXT,
 ) -> Iterator[Unlearned | None]:
     """Unlearn in a folder, under its lock; the block of the `with` statement writes and seals the new run.
 
@@ -158,6 +160,7 @@ def unlearn_into(
         facts: further entries of the run's table `[unlearning]`; a run is resumed with the same ones only.
         longer: go on for more steps than the run in `out` was begun or sealed with; its seal is removed.
         keep_checkpoints: leave the last checkpoints in `out`, so that `longer` can continue from them.
+        context: what is needed to measure beyond the data of the run.
     """
     split = split_to_unlearn(run, forget_set)
     _check_metrics(settings, run, forget_set)
@@ -173,7 +176,7 @@ def unlearn_into(
         return
     with exclusive(out / f".lock-{ranks.rank}", f"Another process is unlearning in {out}; wait for it."):
         try:
-            rows = _unlearn(training, split, run, settings, out, total, until, progress)
+            rows = _unlearn(training, split, run, settings, out, total, until, progress, context)
         except InputError:
             if fresh:
                 (out / UNFINISHED).unlink(
@@ -283,6 +286,7 @@ def _unlearn(
     total: int,
     until: Until,
     progress: Progress,
+    context: Context,
 ) -> list[Measurement]:
     watched = split if settings.half is None else half_of(split, settings.half)
     watched = watched if settings.sample is None else sampled(watched, settings.sample, settings.seed)
@@ -291,7 +295,7 @@ def _unlearn(
         settings.metrics,
         evaluation_steps(training, watched, settings, total),
         settings.seed,
-        Context(poison=run.poison, clean=run.clean[0]),
+        replace(context, poison=run.poison, clean=run.clean[0]),
     )
     trajectory = unlearn_and_measure(
         training,

@@ -5,10 +5,11 @@ from remanence.forecast.difficulty import CalibrationRun, Difficulty, difficulty
 from remanence.forecast.forecaster import ENOUGH, Forecast, Forecaster
 from remanence.forecast.law import UnlearningLaw, fit_law
 from remanence.forecast.predictors import Comparison, compare
-from remanence.forecast.reference_pool import Expectation, ReferencePool, SignalExpectation
+from remanence.forecast.reference_pool import STOPPING, Expectation, ReferencePool, SignalExpectation
 
 __all__ = [
     "ENOUGH",
+    "STOPPING",
     "CalibrationRun",
     "Comparison",
     "Difficulty",

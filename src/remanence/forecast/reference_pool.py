@@ -23,6 +23,11 @@ _KNOWN_SHARE = 0.05
 _RIDGE = 1.0
 """Weight of the common slope, in models: the slope through a few points of one example is unreliable."""
 
+STOPPING = "stopping"
+"""The signal that decides when unlearning stops: the log-odds of the pool."""
+_CALLS = "calls"
+_QUARTERS, _TENTHS = 4, 10
+"""Groups by difficulty: those that share a slope, and those that count as equally hard."""
 _PRIOR = 6.0
 """Weight of the mean variance of all examples, in models: a variance from a few models is unreliable."""
 _MOST_CLASSES = 2**20
@@ -37,6 +42,7 @@ class Expectation:
         mia_spread: standard deviation of that share between such models.
         log_odds: mean log-odds of the true class on the set, minus that on the test set.
         log_odds_spread: its standard deviation between such models.
+        moved: by how much `log_odds` was lowered because hard examples leave together; its error is as large.
         beyond: in which respects the set is outside the range of the pool.
     """
 
@@ -44,7 +50,16 @@ class Expectation:
     mia_spread: float
     log_odds: float
     log_odds_spread: float
+    moved: float = 0.0
     beyond: tuple[str, ...] = ()
+
+    @property
+    def by_metric(self) -> dict[str, tuple[float, float]]:
+        """Expected value and spread, by the name of the metric."""
+        return {
+            "mia_confidence": (self.mia, self.mia_spread),
+            "log_odds": (self.log_odds, self.log_odds_spread),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +73,7 @@ class SignalExpectation:
         groups: [m] the class of each example.
         shift: variance of the shift of a model that is common to all examples.
         group_shift: variance of the further shift that is common to the examples of one class.
+        lowered: [m] by how much the values were lowered because examples as hard leave too; their error is as large.
     """
 
     values: Floats
@@ -66,6 +82,7 @@ class SignalExpectation:
     groups: NDArray[np.int64]
     shift: float
     group_shift: float
+    lowered: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +96,7 @@ class ReferencePool:
         log_odds: [M, n] of the true class, minus the mean of the model on the test set; valid where left out.
         calls: [M, n] how strongly the membership attacker calls the example never trained on, 0 to 1.
         signals: [M, n] by name, further signals that do not decide when unlearning stops; valid where left out.
+        losses: [n] the privacy losses of the examples, to correct for hard ones that leave together.
     """
 
     ids: Ids
@@ -87,6 +105,7 @@ class ReferencePool:
     log_odds: Floats
     calls: Floats
     signals: Mapping[str, Floats] = field(default_factory=dict)
+    losses: Floats | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.left_out), len(self.ids))
@@ -94,6 +113,8 @@ class ReferencePool:
         for name, array in (arrays | dict(self.signals)).items():
             if array.shape != shape:
                 raise InputError(f"`{name}` must be {shape}; got {array.shape}.")
+        if self.losses is not None and self.losses.shape != shape[1:]:
+            raise InputError(f"`losses` must be one per example, {shape[1:]}; got {self.losses.shape}.")
         if self.labels.shape != shape[1:] or not ((self.labels >= 0) & (self.labels < _MOST_CLASSES)).all():
             raise InputError(f"`labels` must be one class per example, from 0 to {_MOST_CLASSES - 1}.")
         uncovered = int((self.left_out.sum(axis=0) < 2).sum())
@@ -110,23 +131,41 @@ class ReferencePool:
             self.log_odds[:, keep],
             self.calls[:, keep],
             {name: values[:, keep] for name, values in self.signals.items()},
+            None if self.losses is None else self.losses[keep],
         )
+
+    def joined(self, other: ReferencePool) -> ReferencePool:
+        """The models of both pools, which are on the same examples."""
+        if not np.array_equal(self.ids, other.ids) or self.signals.keys() != other.signals.keys():
+            raise InputError("Two pools must be on the same examples, with the same signals.")
+        arrays = {
+            name: np.concatenate([getattr(self, name), getattr(other, name)])
+            for name in ("left_out", "log_odds", "calls")
+        }
+        signals = {
+            name: np.concatenate([values, other.signals[name]]) for name, values in self.signals.items()
+        }
+        return ReferencePool(self.ids, self.labels, **arrays, signals=signals, losses=self.losses)
 
     def expect(self, ids: Ids) -> Expectation:
         """The expected metrics of a model never trained on these examples.
 
         They depend on how much of a class is removed. For each example, a straight line in ln(share of its class that
-        stays) is fitted to the models that left it out, and evaluated at the share that stays here.
+        stays) is fitted to the models that left it out, and evaluated at the share that stays here. They also depend on
+        how many of the examples that are as hard as it are removed with it.
         """
         rows = positions_of(ids, self.ids, what="the calibration")
         shares = self._shares(rows)
-        log_odds = _at(self._lines["log_odds"], rows, shares).mean()
-        mia = np.clip(_at(self._lines["calls"], rows, shares), 0, 1).mean()
+        further = self._further(STOPPING, rows)
+        log_odds = (_at(self._lines["log_odds"], rows, shares) + further).mean()
+        calls = _at(self._lines[_CALLS], rows, shares) + self._further(_CALLS, rows)
+        mia = np.clip(calls, 0, 1).mean()
         return Expectation(
             float(mia),
             self._spread("calls", len(rows)),
             float(log_odds),
             self._spread("log_odds", len(rows)),
+            float(np.maximum(-further, 0.0).mean()),
             self._beyond(rows, shares),
         )
 
@@ -135,21 +174,49 @@ class ReferencePool:
 
         The expectation follows the share of a class that stays, as in `expect`. The variance of an example is shrunk
         towards the mean of all examples.
+
+        Args:
+            name: a signal of the verdict, or `STOPPING` for the log-odds that decide when unlearning stops.
+            ids: the examples.
         """
-        values, left_out = self.signals[name], self.left_out
+        left_out, values = self.left_out, self._at_same_shares(name)
         rows = positions_of(ids, self.ids, what="the calibration")
         line = _lines(values, self._stays, left_out)
         residual, counts = _residuals(values, self._stays, left_out, line), left_out.sum(axis=0)
         variances = (residual**2).sum(axis=0) / counts
         shift, within_class = _shift(residual, left_out), self._class_shift(residual)
+        further = self._further(name, rows)
         return SignalExpectation(
-            _at(line, rows, self._shares(rows)),
+            _at(line, rows, self._shares(rows)) + further,
             (counts[rows] * variances[rows] + _PRIOR * variances.mean()) / (counts[rows] + _PRIOR),
             counts[rows],
             self.labels[rows],
             shift,
             max(0.0, within_class - shift),
+            np.maximum(-further, 0.0),
         )
+
+    def _signal(self, name: str) -> Floats:
+        own = {STOPPING: self.log_odds, _CALLS: self.calls}
+        return own[name] if name in own else self.signals[name]
+
+    def _at_same_shares(self, name: str) -> Floats:
+        """[M, n] a signal as if every model had removed the mean share of the examples as hard as each."""
+        values = self._signal(name)
+        if self.losses is None:
+            return values
+        slopes, shares = self._together(name)
+        same: Floats = np.where(self.left_out, values - slopes * (self._alike(self.left_out) - shares), 0.0)
+        return same
+
+    def _further(self, name: str, rows: NDArray[np.int64]) -> Floats:
+        """[m] how much a signal of these examples changes with the share of those as hard as each that is removed."""
+        if self.losses is None:
+            return np.zeros(len(rows))
+        slopes, shares = self._together(name)
+        own = np.isin(np.arange(len(self.ids)), rows)
+        change: Floats = (slopes * (self._alike(own)[0] - shares))[rows]
+        return change
 
     def _class_shift(self, residual: Floats) -> float:
         """Variance of the shift of a model that is common to the examples of a class."""
@@ -165,6 +232,50 @@ class ReferencePool:
         """Number of training examples by class."""
         return np.bincount(self.labels)
 
+    def _together(self, name: str) -> tuple[Floats, Floats]:
+        """[n] the effect on a signal of removing all examples as hard as one, and the share that was removed of them.
+
+        As hard are the examples of the same class in the same tenth of difficulty. The effect is a slope common to a
+        quarter of all examples, at the same share of the class; the share is the mean over the models that left out the
+        example.
+        """
+        if self.losses is None:
+            return np.zeros(len(self.ids)), np.zeros(len(self.ids))
+        values, weight = self._signal(name), self.left_out.astype(np.float64)
+        count, sign = weight.sum(axis=0), 1.0 if name == _CALLS else -1.0
+        alike = self._alike(self.left_out)
+        columns = [
+            (part - (part * weight).sum(axis=0) / count) * weight for part in (alike, self._stays, values)
+        ]
+        slopes = np.zeros(len(self.ids))
+        for quarter in np.array_split(np.argsort(self.losses, kind="stable"), _QUARTERS):
+            shares, stays, signal = (column[:, quarter].ravel() for column in columns)
+            (slope, _), *_ = np.linalg.lstsq(np.stack([shares, stays], axis=1), signal, rcond=None)
+            slopes[quarter] = sign * max(
+                0.0, sign * float(slope)
+            )  # what leaves with many is not better known
+        return slopes, (alike * weight).sum(axis=0) / count
+
+    def _alike(self, removed: NDArray[np.bool_]) -> Floats:
+        """[..., n] the share of the examples as hard as each that are removed, by [..., n] which are removed."""
+        sizes = np.bincount(self._groups)
+        gone = np.stack(
+            [np.bincount(self._groups[row], minlength=len(sizes)) for row in np.atleast_2d(removed)]
+        )
+        shares: Floats = (gone / np.maximum(sizes, 1))[:, self._groups]
+        return shares
+
+    @cached_property
+    def _groups(self) -> NDArray[np.int64]:
+        """[n] the group of examples that are as hard as each: same class, same tenth of difficulty."""
+        assert self.losses is not None  # callers look
+        groups = np.zeros(len(self.ids), np.int64)
+        for position, of_class in enumerate(self._classes):
+            members = np.flatnonzero(of_class)
+            ranks = np.argsort(np.argsort(self.losses[members], kind="stable"), kind="stable")
+            groups[members] = _TENTHS * position + _TENTHS * ranks // max(1, len(members))
+        return groups
+
     @cached_property
     def _stays(self) -> Floats:
         """[M, n] ln of the share of the example's class that the model was trained on."""
@@ -177,14 +288,18 @@ class ReferencePool:
     @cached_property
     def _lines(self) -> Mapping[str, tuple[Floats, Floats, Floats]]:
         return {
-            name: _lines(getattr(self, name), self._stays, self.left_out) for name in ("log_odds", "calls")
+            name: _lines(values, self._stays, self.left_out) for name, values in self._stopping_values.items()
         }
+
+    @cached_property
+    def _stopping_values(self) -> Mapping[str, Floats]:
+        return {"log_odds": self._at_same_shares(STOPPING), _CALLS: self._at_same_shares(_CALLS)}
 
     @cached_property
     def _components(self) -> Mapping[str, tuple[float, float]]:
         return {
-            name: _variances(getattr(self, name), self._stays, self.left_out, self._lines[name])
-            for name in ("log_odds", "calls")
+            name: _variances(values, self._stays, self.left_out, self._lines[name])
+            for name, values in self._stopping_values.items()
         }
 
     def _spread(self, name: str, size: int) -> float:

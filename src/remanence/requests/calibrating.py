@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from remanence.audit import evaluate
 from remanence.data import Split
-from remanence.errors import InputError, RunFolderError
 from remanence.experiments import (
     Evaluations,
     curve,
@@ -30,14 +30,20 @@ from remanence.forecast import CalibrationRun, ReferencePool, difficulty_of
 from remanence.requests.calibration import (
     AUTO,
     FOLDER,
+    LEVEL_METHODS,
+    LEVELS,
+    ROUTED,
     Calibration,
     CalibrationSettings,
     TrialResult,
+    find_calibration,
+    read_calibration,
     with_targets,
+    without_targets,
 )
-from remanence.requests.calibration_sets import draw_calibration_sets
+from remanence.requests.calibration_extension import extended, put_back, replace_folder
+from remanence.requests.calibration_sets import draw_calibration_sets, draw_levels
 from remanence.requests.criterion import (
-    SMALL,
     STOPPING_HALF,
     Criterion,
     criterion_for,
@@ -47,43 +53,63 @@ from remanence.requests.criterion import (
 from remanence.requests.method_choice import came_back
 from remanence.requests.reference_folds import assign_folds
 from remanence.requests.request import model_hash
+from remanence.requests.routing import choose_routing
 from remanence.requests.verdict import SIGNALS
-from remanence.requests.verdict_signals import VERDICT_HALF, signals_of, stopping_outputs
+from remanence.requests.verdict_signals import (
+    VERDICT_HALF,
+    excess_context,
+    signals_of,
+    stopping_excess,
+    stopping_outputs,
+)
 from remanence.scores import ScoreTable, score_table
 from remanence.stages import Read, Stage, Store, run_stages
-from remanence.storage import SEAL, Draft, Folder
+from remanence.storage import Draft, Folder, open_folder
 from remanence.storage.lock import exclusive
 from remanence.tasks import Recipe, derive_seed
 from remanence.training import Run, RunReference, Training
 from remanence.types import ForgetSet, as_ids, positions_of
-from remanence.unlearning import FoldTargets, outputs_on
+from remanence.unlearning import FoldTargets, has_units, outputs_on
 
 _WORK = ".calibrating"
+Floats = NDArray[np.float64]
 _EPOCHS_AFTER = 3
 """Epochs on retained data after which a set must still be forgotten."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReferenceModel(Stage):
-    """A model trained without one fold of the data, the one with this index."""
+    """A model trained without one fold of the data, the one with this index.
+
+    Args:
+        run: the run that is calibrated.
+        models: number of models that share the data between them.
+        index: index of this one.
+        first: number of models that the run had before these.
+        seed: random seed of the calibration.
+    """
 
     kind = "reference"
-    version = 6
+    version = 7
 
     run: RunReference
     models: int
     index: int
+    first: int
     seed: int
 
     def compute(self, draft: Draft, read: Read) -> None:
         """Train it; write what the criterion and the verdict read on the examples that it left out."""
         run = self.run.open()
-        task, losses = run.task, score_table(run.trace(), ["privacy_loss"]).column("privacy_loss")
-        by_row = losses.values[positions_of(task.train.ids, losses.ids, what="the trace")]
-        left_out = assign_folds(task.train.strata, self.models, seed=self.seed, losses=by_row)[self.index]
+        task = run.task
+        seed = derive_seed(self.seed, "folds", self.first)
+        folds = assign_folds(task.train.strata, self.models, seed=seed, losses=_losses(run))
+        left_out = folds[self.index]
         fold = ForgetSet("fold", task.train.ids[left_out])
         started = time.perf_counter()
-        model, steps = train_without(task, fold.ids, seed=derive_seed(self.seed, "fold", self.index))
+        model, steps = train_without(
+            task, fold.ids, seed=derive_seed(self.seed, "fold", self.first + self.index)
+        )
         seconds = time.perf_counter() - started
         split = task.split(fold)
         evaluation, unseen = (evaluate(model, half_of(split, half)) for half in (STOPPING_HALF, VERDICT_HALF))
@@ -103,14 +129,16 @@ class ReferenceModel(Stage):
 class CalibrationTrial(Stage):
     """One forget set, unlearned until the criterion of the reference models holds or the budget ends.
 
-    With `train_on`, a set that is forgotten is tested again after three epochs on retained data.
+    With `train_on`, a set that is forgotten is tested again after three epochs on retained data. `earlier` is the
+    digest of the calibration that is extended, whose models count too; empty without one.
     """
 
     kind = "calibration-trial"
-    version = 8
+    version = 11
 
     references: tuple[ReferenceModel, ...]
     run: RunReference
+    earlier: str
     name: str
     ids: tuple[int | str, ...]
     method: str
@@ -128,15 +156,21 @@ class CalibrationTrial(Stage):
         run = self.run.open()
         split = run.split(self.forget_set)
         references = [read(reference) for reference in self.references]
-        criterion = criterion_for(len(self.ids), _reference_pool(run, references).expect(split.forget.ids))
+        earlier = read_calibration(run) if self.earlier else None
+        watched = stopping_split(split, self.seed)
+        excess = stopping_excess(run.model(), watched, _reference_pool(run, references, earlier))
+        criterion = criterion_for(excess.error)
         with tempfile.TemporaryDirectory() as folder:
             targets = Path(folder) / "targets"
-            if self.method == "out_of_fold" and (made := _fold_targets(run, references)) is not None:
-                made.write(targets)
+            made = _fold_targets(run, references, earlier)
             options = with_targets(self.method, self.options, targets)
+            if made is None:
+                options = without_targets(options)
+            elif "targets" in options:
+                made.write(targets)
             settings = monitored_settings(run, self.method, options, self.budget, self.seed)
             _, training, total = begin_unlearning(run, split, settings)
-        evaluations = Evaluations(stopping_split(split, self.seed), settings.metrics, settings.at, self.seed)
+        evaluations = Evaluations(watched, settings.metrics, settings.at, self.seed, excess_context(excess))
         started = time.perf_counter()
         trajectory = unlearn_and_measure(training, evaluations, steps=total, until=criterion.holds)
         seconds = time.perf_counter() - started
@@ -146,7 +180,9 @@ class CalibrationTrial(Stage):
         reached = self.train_on and criterion.holds(trajectory.rows)
         recipe = run.settings.recipe
         stays = _stays(training, split, recipe, criterion, evaluations) if reached else None
-        draft.document("timing", {"seconds_per_step": seconds / max(1, trajectory.last_step), "stays": stays})
+        per_step = seconds / max(1, trajectory.last_step)
+        document = {"seconds_per_step": per_step, "stays": stays, "criterion": asdict(criterion)}
+        draft.document("timing", document)
 
 
 def calibrate(
@@ -156,11 +192,13 @@ def calibrate(
     workers: int,
     executor: str = "process",
     address: str | None = None,
-    own: Sequence[Run] = (),
     on_start: Callable[[list[Stage], list[Stage]], None] = lambda reused, todo: None,
     on_done: Callable[[Stage], None] = lambda stage: None,
 ) -> Calibration:
     """Train the reference pool and unlearn the forget sets. If interrupted, the next call uses the finished stages.
+
+    A run that is calibrated already is extended to as many models and sets as the settings ask for; what is there is
+    kept. After a request, the models that were trained on the removed examples are replaced, and the sets are kept.
 
     Args:
         run: a trained run with a trace.
@@ -168,103 +206,179 @@ def calibrate(
         workers: number of processes.
         executor: `process` for processes of this machine, or `ray`.
         address: address of a running Ray cluster; by default Ray is started on this machine.
-        own: runs that were already unlearned from this one; they count as further trials.
-        on_start: called with the finished stages and those to compute.
+        on_start: called with the finished stages and those to compute; twice for `auto`.
         on_done: called after each computed stage.
     """
-    processes = run.workers(workers)
-    path = run.folder.path
-    if (path / FOLDER / SEAL).exists():
-        raise RunFolderError(
-            f"{path / FOLDER} is there already; delete it to calibrate again. Nothing was changed."
-        )
-    settings = settings.resolved(run)
-    table = score_table(run.trace())
+    processes, path = run.workers(workers), run.folder.path
     with exclusive(path / f"{_WORK}.lock", f"Another process is calibrating {path}; wait for it."):
+        put_back(path / FOLDER, path / _WORK)
+        earlier = find_calibration(run)
+        settings = settings.resolved(run) if earlier is None else extended(earlier, settings, path)
         store = Store(path / _WORK)
         store.sweep()
-        references = _reference_models(run, settings)
-        trials = _trials(run, settings, table, references)
-        run_stages(
-            trials,
-            store,
-            workers=processes,
-            executor=executor,
-            address=address,
-            on_start=on_start,
-            on_done=on_done,
-        )
-        models = [store.get(stage) for stage in references]
-        pool = _reference_pool(run, models)
-        results = [_result(trial.forget_set, trial.method, store.get(trial), table, pool) for trial in trials]
-        results += [_result_of_own_run(unlearned, run, settings, table, pool) for unlearned in own]
-        calibration = Calibration(
-            settings, pool, results, _retraining(models), targets=_fold_targets(run, models)
-        )
-        calibration.write(path / FOLDER, model_hash(run))
-        shutil.rmtree(path / _WORK)
+
+        def compute(stages: Sequence[Stage]) -> None:
+            run_stages(
+                stages,
+                store,
+                workers=processes,
+                executor=executor,
+                address=address,
+                on_start=on_start,
+                on_done=on_done,
+            )
+
+        work = _Work(run, settings, earlier, score_table(run.trace()), store, compute)
+        calibration = work.calibration()
+        replace_folder(path / FOLDER, path / _WORK, lambda to: calibration.write(to, model_hash(run)))
     return calibration
 
 
-def _reference_models(run: Run, settings: CalibrationSettings) -> tuple[ReferenceModel, ...]:
-    return tuple(
-        ReferenceModel(run=run.reference, models=settings.models, index=index, seed=settings.seed)
-        for index in range(settings.models)
-    )
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """The stages of a calibration.
 
+    Args:
+        run: the run.
+        settings: how to calibrate.
+        earlier: the calibration to extend.
+        table: the scores of the run's examples.
+        store: what is finished.
+        compute: computes stages.
+    """
 
-def _trials(
-    run: Run, settings: CalibrationSettings, table: ScoreTable, references: tuple[ReferenceModel, ...]
-) -> list[CalibrationTrial]:
-    assert settings.budget is not None  # `resolved` sets it
-    losses = table.column("privacy_loss")
-    labels = run.data()[0].take(losses.ids).strata
-    large = (settings.sizes[0], min(settings.sizes[1], len(losses.ids) // 4))
-    return [
-        CalibrationTrial(
-            references=references,
-            run=run.reference,
-            name=forget_set.name,
-            ids=tuple(forget_set.ids.tolist()),
-            method=method,
-            options=settings.options_of(method, run),
-            train_on=settings.method == AUTO,
-            budget=settings.budget,
-            seed=settings.seed,
-            cost=0.3,
+    run: Run
+    settings: CalibrationSettings
+    earlier: Calibration | None
+    table: ScoreTable
+    store: Store
+    compute: Callable[[Sequence[Stage]], None]
+
+    def calibration(self) -> Calibration:
+        """Compute what is missing."""
+        kept = [] if self.earlier is None else list(self.earlier.trials)
+        settings, results = self.settings, kept
+        if settings.method == AUTO and not settings.options:
+            results = kept + self._results(self._levels(), settings)
+            options = choose_routing(results, self._retraining()["steps"]).options()
+            settings = replace(settings, options=options)
+        method = self._method(settings)
+        known = {trial.run.name for trial in kept if trial.method == method}
+        sets = [forget_set for forget_set in self._sets() if forget_set.name not in known]
+        results = results + self._results([(method, forget_set) for forget_set in sets], settings)
+        targets = _fold_targets(self.run, self._folders, self.earlier)
+        pool = _reference_pool(self.run, self._folders, self.earlier)
+        return Calibration(settings, pool, results, self._retraining(), targets=targets)
+
+    @cached_property
+    def _references(self) -> tuple[ReferenceModel, ...]:
+        first = 0 if self.earlier is None or self.earlier.inherited else len(self.earlier.pool.left_out)
+        count = self.settings.models - first
+        return tuple(
+            ReferenceModel(
+                run=self.run.reference, models=count, index=index, first=first, seed=self.settings.seed
+            )
+            for index in range(count)
         )
-        for method in _usable_methods(run, settings)
-        for count, sizes in ((settings.sets, large), (settings.small, (1, SMALL - 1)))
-        for forget_set in draw_calibration_sets(losses, labels, count=count, sizes=sizes, seed=settings.seed)
-    ]
+
+    @cached_property
+    def _folders(self) -> list[Folder]:
+        """The reference models, which are trained here unless they are needed by a trial first."""
+        self.compute(self._references)
+        return [self.store.get(stage) for stage in self._references]
+
+    def _retraining(self) -> dict[str, float]:
+        """Medians over the reference models."""
+        training = [folder.document("training") for folder in self._folders]
+        if not training and self.earlier is not None:
+            return dict(self.earlier.retraining)
+        return {name: float(np.median([facts[name] for facts in training])) for name in training[0]}
+
+    def _method(self, settings: CalibrationSettings) -> str:
+        """The method of requests. Without outputs to draw examples towards, `auto` draws weights anew."""
+        if settings.method != AUTO:
+            return settings.method
+        return ROUTED if "out_of_fold" in self._usable else str(settings.options["harder"])
+
+    @cached_property
+    def _usable(self) -> tuple[str, ...]:
+        """The methods that this model allows: out_of_fold needs outputs that are numbers, reset needs units."""
+        model, train = self.run.model(), self.run.data()[0]
+        refused = {"out_of_fold"} if outputs_on(model, train.take(train.ids[:1])) is None else set()
+        refused |= set() if has_units(model) else {"reset"}
+        return tuple(method for method in LEVEL_METHODS if method not in refused)
+
+    def _sets(self) -> list[ForgetSet]:
+        losses = self.table.column("privacy_loss")
+        sizes = (self.settings.sizes[0], min(self.settings.sizes[1], len(losses.ids) // 4))
+        labels = self.run.data()[0].take(losses.ids).strata
+        settings = self.settings
+        return draw_calibration_sets(losses, labels, count=settings.sets, sizes=sizes, seed=settings.seed)
+
+    def _levels(self) -> list[tuple[str, ForgetSet]]:
+        losses = self.table.column("privacy_loss")
+        size, seed = max(self.settings.sizes) // 2, self.settings.seed
+        sets = draw_levels(losses, count=LEVELS, size=size, seed=seed)
+        return [(method, forget_set) for method in self._usable for forget_set in sets]
+
+    def _results(
+        self, sets: Sequence[tuple[str, ForgetSet]], settings: CalibrationSettings
+    ) -> list[TrialResult]:
+        """Unlearn sets, each by a method."""
+        assert settings.budget is not None  # `resolved` sets it
+        kept = self.earlier is not None and not self.earlier.inherited
+        trials = [
+            CalibrationTrial(
+                references=self._references,
+                run=self.run.reference,
+                earlier=open_folder(self.run.folder.path / FOLDER).digest() if kept else "",
+                name=forget_set.name,
+                ids=tuple(forget_set.ids.tolist()),
+                method=method,
+                options=settings.options_of(method, self.run),
+                train_on=settings.method == AUTO,
+                budget=settings.budget,
+                seed=settings.seed,
+                cost=0.3,
+            )
+            for method, forget_set in sets
+        ]
+        self.compute(trials)
+        return [_result(trial, self.store.get(trial), self.table) for trial in trials]
 
 
-def _usable_methods(run: Run, settings: CalibrationSettings) -> tuple[str, ...]:
-    """The methods to calibrate, without targets from models whose outputs are not numbers."""
-    train = run.data()[0]
-    if settings.method != AUTO or outputs_on(run.model(), train.take(train.ids[:1])) is not None:
-        return settings.methods
-    return tuple(method for method in settings.methods if method != "out_of_fold")
-
-
-def _reference_pool(run: Run, references: Iterable[Folder]) -> ReferencePool:
+def _reference_pool(run: Run, references: Sequence[Folder], earlier: Calibration | None) -> ReferencePool:
+    """The models of the folders, and those of the calibration that is extended."""
+    kept = None if earlier is None or earlier.inherited else earlier.pool
+    if not references and kept is not None:
+        return kept
     train, _ = run.data()
     arrays = [folder.tensors("reference") for folder in references]
     stacked = {name: np.stack([model[name] for model in arrays]) for name in arrays[0]}
     signals = {name: stacked.pop(f"verdict_{name}") for name in SIGNALS if f"verdict_{name}" in stacked}
-    return ReferencePool(train.ids, train.strata, **stacked, signals=signals)
+    pool = ReferencePool(train.ids, train.strata, losses=_losses(run), **stacked, signals=signals)
+    return pool if kept is None else kept.joined(pool)
 
 
-def _fold_targets(run: Run, references: Sequence[Folder]) -> FoldTargets | None:
-    """The mean outputs of the reference models on what they left out; None if their outputs are not numbers."""
+def _losses(run: Run) -> Floats:
+    """The privacy losses of the training examples, in their order."""
+    scores = score_table(run.trace(), ["privacy_loss"]).column("privacy_loss")
+    return scores.values[positions_of(run.data()[0].ids, scores.ids, what="the trace")]
+
+
+def _fold_targets(run: Run, references: Sequence[Folder], earlier: Calibration | None) -> FoldTargets | None:
+    """The outputs of reference models on what they left out; None if their outputs are not numbers."""
+    if earlier is not None and not earlier.inherited:
+        return earlier.targets
     if not all(folder.has("outputs.safetensors") for folder in references):
         return None
-    return FoldTargets.averaged(
+    return FoldTargets.drawn(
         run.data()[0],
         (
             (folder.tensors("reference")["left_out"], torch.from_numpy(folder.tensors("outputs")["outputs"]))
             for folder in references
         ),
+        losses=_losses(run),
     )
 
 
@@ -279,51 +393,17 @@ def _stays(
     return bool(values) and not came_back(criterion, values[-1])
 
 
-def _retraining(references: Sequence[Folder]) -> dict[str, float]:
-    training = [folder.document("training") for folder in references]
-    return {name: float(np.median([facts[name] for facts in training])) for name in training[0]}
-
-
-def _result(
-    forget_set: ForgetSet, method: str, unlearned: Folder, table: ScoreTable, pool: ReferencePool
-) -> TrialResult:
-    """The result of a trial or of an unlearned run."""
-    rows = read_measurements(unlearned)
-    criterion = criterion_for(len(forget_set.ids), pool.expect(forget_set.ids))
+def _result(trial: CalibrationTrial, unlearned: Folder, table: ScoreTable) -> TrialResult:
+    rows, timing = read_measurements(unlearned), unlearned.document("timing")
+    criterion = Criterion(**timing["criterion"])
     _, values = curve(rows, criterion.metric)
-    if not values:
-        raise InputError(
-            f"{unlearned.path} must have measured {criterion.metric} while it was unlearned; it did not."
-        )
     _, accuracy = curve(rows, "test")
-    duration = criterion.time(rows)
-    difficulty = difficulty_of(forget_set.ids, table, done=criterion.is_close(values[0]))
-    timing = unlearned.document("timing") if unlearned.has("timing.json") else {}
+    duration, ids = criterion.time(rows), trial.forget_set.ids
+    difficulty = difficulty_of(ids, table, done=criterion.is_close(values[0]))
     return TrialResult(
-        CalibrationRun(forget_set.name, difficulty, duration.value, duration.reached),
-        criterion.metric,
+        CalibrationRun(trial.name, difficulty, duration.value, duration.reached),
         accuracy[-1] - accuracy[0] if accuracy else 0.0,
-        timing.get("seconds_per_step"),
-        method,
-        timing.get("stays"),
+        timing["seconds_per_step"],
+        trial.method,
+        timing["stays"],
     )
-
-
-def _result_of_own_run(
-    unlearned: Run, run: Run, settings: CalibrationSettings, table: ScoreTable, pool: ReferencePool
-) -> TrialResult:
-    """Refuses a run that was not unlearned from this one as requests will be."""
-    unlearning, path = unlearned.unlearning, unlearned.folder.path
-    if unlearning.get("parent") != run.folder.digest():
-        raise InputError(f"{path} must be unlearned from {run.folder.path} to calibrate it; it was not.")
-    if unlearning["method"] not in settings.methods:
-        methods = " or ".join(settings.methods)
-        raise InputError(f"{path} must be unlearned by {methods}; it was by {unlearning['method']}.")
-    used = unlearning["recipe"] | unlearning["options"]
-    for name, value in settings.options_of(unlearning["method"], run).items():
-        if used.get(name) != value:
-            raise InputError(
-                f"{path} must be unlearned with {name} = {value}, as requests will be; it was with {used.get(name)}."
-            )
-    ids = np.setdiff1d(unlearned.forgotten, run.forgotten)
-    return _result(ForgetSet(path.name, ids), unlearning["method"], unlearned.folder, table, pool)

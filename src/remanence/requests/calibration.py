@@ -17,7 +17,8 @@ from remanence.forecast import (
     Forecaster,
     ReferencePool,
 )
-from remanence.requests.criterion import SMALL, StoppingMetric
+from remanence.requests.calibration_sets import LEVEL
+from remanence.requests.reference_folds import FEWEST
 from remanence.requests.request import model_hash
 from remanence.storage import SEAL, create, open_folder
 from remanence.storage.table_reading import read_record
@@ -27,12 +28,17 @@ from remanence.unlearning import FoldTargets, full_names, has_fold_targets, make
 
 FOLDER = "calibration"
 AUTO = "auto"
-"""The method that stands for a choice between `CANDIDATES` in every request."""
-CANDIDATES = ("finetune", "out_of_fold", "reset", "shrink_perturb")
-_AUTO_OPTIONS: Mapping[str, Mapping[str, Any]] = {"reset": {"distillation": 0.5}}
-"""Hyperparameters that differ from a method's defaults: distillation wins accuracy back sooner after a reset."""
-_FORMAT = 4
-_ARRAYS = ("labels", "left_out", "log_odds", "calls")
+"""The method that decides for each example of a request how it is unlearned."""
+ROUTED = "routed"
+LEVEL_METHODS = ("out_of_fold", "reset", "shrink_perturb")
+"""What `auto` tries on sets of one difficulty each, to decide how each example of a request is unlearned."""
+LEVELS = 8
+"""Number of these sets."""
+_AUTO_OPTIONS: Mapping[str, Mapping[str, Any]] = {"reset": {"distillation": 0.5, "targets": ""}}
+"""Hyperparameters that differ from a method's defaults: distillation wins accuracy back sooner after a reset, and
+targets, whose folder is named later, keep what is trained again from being too sure about the examples."""
+_FORMAT = 5
+_ARRAYS = ("labels", "losses", "left_out", "log_odds", "calls")
 _SIGNAL = "verdict_"
 """Prefix of the arrays that only the verdict reads."""
 _WEIGHT_DECAY = 1e-3
@@ -44,12 +50,10 @@ class CalibrationSettings:
     """How to calibrate.
 
     Args:
-        method: the method that requests will be unlearned with; `auto` calibrates several, and every request takes the
-            one with the smallest expected cost.
-        options: its hyperparameters; none with `auto`. By default the learning rate of training and twice its weight
-            decay, which makes a model forget examples that it no longer sees.
+        method: the method that requests will be unlearned with; `auto` decides for each example how it is unlearned.
+        options: its hyperparameters; with `auto` they are found. By default the learning rate of training and twice
+            its weight decay, which makes a model forget examples that it no longer sees.
         sets: number of forget sets to unlearn.
-        small: number of further sets with fewer than 20 examples, for requests of that size.
         sizes: smallest and largest size of the sets.
         models: number of reference models.
         budget: maximum number of unlearning steps; by default the steps of training, beyond which retraining is
@@ -59,36 +63,29 @@ class CalibrationSettings:
 
     method: str = "finetune"
     options: Mapping[str, Any] = field(default_factory=dict)
-    sets: int = 40
-    small: int = 20
-    sizes: tuple[int, int] = (20, 100)
-    models: int = 40
+    sets: int = 20
+    sizes: tuple[int, int] = (5, 100)
+    models: int = 12
     budget: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.sets < ENOUGH:
             raise InputError(f"`sets` must be at least {ENOUGH} for a usable interval; got {self.sets}.")
-        if self.small and self.small < ENOUGH:
-            raise InputError(f"`small` must be 0 or at least {ENOUGH}; got {self.small}.")
-        if self.sizes[0] < SMALL:
+        if self.models < FEWEST:
             raise InputError(
-                f"`sizes` must begin at {SMALL} or above (`small` is for smaller sets); got {self.sizes}."
+                f"`models` must be at least {FEWEST} for a criterion; got {self.models}. Without a calibration, `plan` "
+                "and `forget` work from the trace alone, and nothing can be judged."
             )
         if self.budget is not None and self.budget < 1:
             raise InputError(f"`budget` must be at least 1 step; got {self.budget}.")
         if self.method == "retrain":
             raise InputError("`retrain` needs no calibration: it takes as long as training.")
-        if self.method == AUTO and self.options:
-            raise InputError(f"`options` cannot be given with {AUTO}; got {', '.join(self.options)}.")
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The methods to calibrate."""
-        return CANDIDATES if self.method == AUTO else (self.method,)
 
     def resolved(self, run: Run) -> CalibrationSettings:
         """The same settings with the defaults that depend on the run."""
+        if self.method == AUTO and self.options:
+            raise InputError(f"`options` cannot be given with {AUTO}; got {', '.join(self.options)}.")
         recipe = run.settings.recipe
         options = {} if self.method == AUTO else _default_options(run) | full_names(self.options)
         if self.method != AUTO:
@@ -98,16 +95,21 @@ class CalibrationSettings:
 
     def options_of(self, method: str, run: Run) -> dict[str, Any]:
         """The hyperparameters of one of the methods."""
-        if self.method != AUTO:
+        if self.method != AUTO or method == ROUTED:
             return dict(self.options)
         return _default_options(run) if method == "finetune" else dict(_AUTO_OPTIONS.get(method, {}))
 
 
 def with_targets(method: str, options: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Options with the folder of the fold models' outputs, if the method needs one and none was given."""
-    if method != "out_of_fold" or "targets" in options:
-        return dict(options)
-    return {"targets": str(folder.resolve()), **options}
+    """Options with the folder of the fold models' outputs, if the method uses one and none was given."""
+    uses = method in ("out_of_fold", ROUTED) or "targets" in options
+    given = {name: value for name, value in options.items() if value != ""}
+    return {"targets": str(folder.resolve()), **given} if uses else given
+
+
+def without_targets(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options for a run that has no outputs of fold models."""
+    return {name: value for name, value in options.items() if name != "targets"}
 
 
 def _default_options(run: Run) -> dict[str, Any]:
@@ -121,17 +123,15 @@ class TrialResult:
 
     Args:
         run: the difficulty of the set, and the steps it took.
-        metric: the metric of its criterion.
         accuracy_change: change of test accuracy.
-        seconds_per_step: of unlearning with its evaluations; None when it was not measured.
+        seconds_per_step: of unlearning with its evaluations.
         method: the method that it was unlearned with.
         stays: whether it stayed forgotten after three epochs on retained data; None when it was not tried.
     """
 
     run: CalibrationRun
-    metric: StoppingMetric
     accuracy_change: float
-    seconds_per_step: float | None
+    seconds_per_step: float
     method: str
     stays: bool | None = None
 
@@ -159,31 +159,30 @@ class Calibration:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods that were calibrated."""
-        return tuple(dict.fromkeys(trial.method for trial in self.trials))
+        """The methods that requests can be unlearned with: those that were tried on sets of all kinds."""
+        return tuple(dict.fromkeys(t.method for t in self.trials if not t.run.name.startswith(LEVEL)))
 
-    def runs(self, metric: StoppingMetric, method: str | None = None) -> list[CalibrationRun]:
-        """The runs whose criterion uses this metric, by one method; by the first by default."""
+    def runs(self, method: str | None = None) -> list[CalibrationRun]:
+        """The runs by one method; by the first by default."""
         wanted = method or self.methods[0]
-        return [trial.run for trial in self.trials if trial.metric == metric and trial.method == wanted]
+        return [trial.run for trial in self.tried(wanted)]
 
-    def forecaster(self, metric: StoppingMetric, method: str | None = None) -> Forecaster:
+    def tried(self, method: str) -> list[TrialResult]:
+        """The sets of all kinds that a method was tried on."""
+        return [t for t in self.trials if t.method == method and not t.run.name.startswith(LEVEL)]
+
+    def forecaster(self, method: str | None = None) -> Forecaster:
         """A forecaster fitted on these runs; refused when there are too few."""
-        key = metric, method or self.methods[0]
-        if key not in self._forecasters:
-            if not self.runs(*key) and metric == "log_odds":
-                raise InputError(
-                    f"A request of fewer than {SMALL} ids needs a calibration with small sets; this one has none. "
-                    f"Calibrate again with `small` of {ENOUGH} or more."
-                )
-            self._forecasters[key] = Forecaster(self.runs(*key))
-        return self._forecasters[key]
+        wanted = method or self.methods[0]
+        if wanted not in self._forecasters:
+            self._forecasters[wanted] = Forecaster(self.runs(wanted))
+        return self._forecasters[wanted]
 
     def seconds_per_step(self, method: str | None = None) -> float:
         """The median over the trials of a method, on the machine that calibrated."""
         wanted = method or self.methods[0]
         seconds = [trial.seconds_per_step for trial in self.trials if trial.method == wanted]
-        return float(np.median([value for value in seconds if value is not None]))
+        return float(np.median(seconds))
 
     def without(self, ids: Ids) -> Calibration:
         """The calibration of a run that these examples are removed from."""
@@ -211,7 +210,7 @@ class Calibration:
                 self.targets.write_into(draft)
 
     @cached_property
-    def _forecasters(self) -> dict[tuple[str, str], Forecaster]:
+    def _forecasters(self) -> dict[str, Forecaster]:
         return {}
 
 
@@ -243,13 +242,17 @@ class _Facts:
     ids: tuple[int | str, ...]
 
 
+def find_calibration(run: Run) -> Calibration | None:
+    """The calibration of a run; None if it has none."""
+    return read_calibration(run) if (run.folder.path / FOLDER / SEAL).exists() else None
+
+
 def read_calibration(run: Run) -> Calibration:
     """The calibration of a run; one that was made for another model is refused."""
     path = run.folder.path / FOLDER
     if not (path / SEAL).exists():
         raise RunFolderError(
-            f"{run.folder.path} must be calibrated before requests can be planned; it is not. "
-            f"Run `remanence calibrate {run.folder.path}`."
+            f"{run.folder.path} must be calibrated; it is not. Run `remanence calibrate {run.folder.path}`."
         )
     folder = open_folder(path, "calibration")
     table = folder.config()
@@ -263,7 +266,9 @@ def read_calibration(run: Run) -> Calibration:
         raise RunFolderError(f"{path} was made for another model than {run.folder.path}; calibrate this one.")
     facts = folder.record("facts", _Facts)
     signals = {_SIGNAL + name: "f2" for name in config.signals}
-    arrays = folder.tensors("reference", labels="i1", left_out="b2", log_odds="f2", calls="f2", **signals)
+    arrays = folder.tensors(
+        "reference", labels="i1", losses="f1", left_out="b2", log_odds="f2", calls="f2", **signals
+    )
     try:
         pool = ReferencePool(
             as_ids(facts.ids),

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remanence.errors import InputError
-from remanence.requests.criterion import SMALL
 from remanence.types import ForgetSet, Scores
 
 Rows = NDArray[np.int64]
-_LARGE = ("band", "mixture", "random", "hard", "band", "mixture", "class", "band")
-_SMALL = ("hard", "band", "mixture", "hard", "random")
+_KINDS = ("band", "mixture", "random", "hard", "band", "mixture", "class", "band")
+LEVEL = "level"
+"""Begins the names of sets of one difficulty each."""
 _NEAR = 2
 """A band is drawn from this many times its size of neighbours in difficulty."""
 _HARD = 3
@@ -27,13 +27,31 @@ def draw_calibration_sets(
     _check(sizes, len(losses.ids))
     rng = np.random.default_rng((seed, *sizes))
     order = np.argsort(losses.values, kind="stable").astype(np.int64)
-    kinds = _LARGE if sizes[0] >= SMALL else _SMALL
     sets = []
     for number in range(count):
-        kind = kinds[number % len(kinds)]
+        kind = _KINDS[number % len(_KINDS)]
         size = round(float(np.exp(rng.uniform(*np.log(sizes)))))
         rows = DRAWS[kind](rng, order, labels, size)
         sets.append(ForgetSet(f"{kind} {number}", losses.ids[rows], f"{len(rows)} for calibration"))
+    return sets
+
+
+def draw_levels(losses: Scores, *, count: int, size: int, seed: int) -> list[ForgetSet]:
+    """Sets of one difficulty each, evenly from the easiest to the hardest examples.
+
+    Args:
+        losses: the privacy losses of all examples.
+        count: number of sets.
+        size: size of each set, or less if there are too few examples.
+        seed: random seed of the draw.
+    """
+    order = np.argsort(losses.values, kind="stable")
+    size = max(1, min(size, len(order) // (_NEAR * count)))
+    rng = np.random.default_rng((seed, count))
+    sets = []
+    for number, first in enumerate(np.linspace(0, len(order) - _NEAR * size, count).astype(np.int64)):
+        rows = rng.choice(order[first : first + _NEAR * size], size, replace=False)
+        sets.append(ForgetSet(f"{LEVEL} {number}", losses.ids[rows], f"{size} for calibration"))
     return sets
 
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from remanence.audit import Context
 from remanence.audit.relearning import Relearn
 from remanence.errors import InputError
 from remanence.experiments import Relearning, announced, cached_oracle, oracle_seed
 from remanence.experiments.unlearn import Unlearned, unlearn_into, write_unlearned
-from remanence.requests.calibration import FOLDER, Calibration, read_calibration
+from remanence.requests.calibration import FOLDER, Calibration, find_calibration
 from remanence.requests.continuation import (
     begin_continuation,
     finish_continuation,
@@ -54,6 +55,7 @@ from remanence.requests.request_ledger import (
 )
 from remanence.requests.retraining import retrain_into
 from remanence.requests.signing import file_sha256, reference_of
+from remanence.requests.verdict_signals import excess_context
 from remanence.scores import score_table
 from remanence.storage import SEAL, Draft, open_folder, seal_in_place, write_trace
 from remanence.storage.traces import TRACE_FILES
@@ -87,7 +89,7 @@ def forget(
     `out`/evidence-2 and so on; `out`/evidence.json is about all of them.
 
     Args:
-        run: a calibrated run.
+        run: a run with a trace. Without a calibration, the outcome is *carried out, not judged*.
         request: the examples to remove; or several requests, which may overlap.
         out: folder of the new run.
         options: how to carry it out.
@@ -106,7 +108,7 @@ def forget(
             rows = read_ledger(earlier.run)
             return replace(earlier, remaining=tuple(_remaining(run, whole, rows, out, options)))
         started = datetime.now(UTC)
-        calibration, trace = read_calibration(run), run.trace()
+        calibration, trace = find_calibration(run), run.trace()
         plan = make_plan(run, whole, calibration, trace)
         plan = replace(
             plan,
@@ -120,11 +122,19 @@ def forget(
             oracle = _train_oracle(run, whole, out, options.seed, retraining) if options.oracle else None
             seconds = watch.seconds(unlearned.steps)
             attempt = Attempt(
-                run, calibration.pool, options, unlearned, plan, oracle, seconds, number_of_looks(out)
+                run,
+                None if calibration is None else calibration.pool,
+                options,
+                unlearned,
+                plan,
+                oracle,
+                seconds,
+                number_of_looks(out),
             )
             relearning = announced(Relearning(seed=options.seed), 2 + (oracle is not None), note)
             judged = _judge_all(attempt, requests, calibration, trace, relearning)
-            files = _write_run(Draft(out), run, plan, unlearned, calibration, trace)
+            kept = calibration if options.keep_calibration else None
+            files = _write_run(Draft(out), run, plan, unlearned, kept, trace)
             rows = _ledger_rows(judged, attempt, trace, out)
             ledger = [*read_ledger(run), *rows]
             norms = removed_norms(run, trace, whole.ids)
@@ -161,7 +171,7 @@ def _remaining(
 def _judge_all(
     attempt: Attempt,
     requests: Sequence[Request],
-    calibration: Calibration,
+    calibration: Calibration | None,
     trace: Trace,
     relearning: Relearn,
 ) -> list[JudgedRequest]:
@@ -193,13 +203,16 @@ def _evidence(
     batch = ledger[-ledger[-1]["together"] - 1 :] if is_batch(ledger[-1]) else ledger[-1:]
     own = batch[number - 1]
     seconds = (datetime.now(UTC) - started).total_seconds()
-    sentences = not_measured(attempt.run, part.plan.request, attempt.oracle, attempt.options.relearning)
-    if number and attempt.options.relearning:
+    options = attempt.options
+    sentences = not_measured(
+        attempt.run, part.plan.request, attempt.oracle, options.relearning, attempt.pool is not None
+    )
+    if number and options.relearning:
         sentences.insert(0, "Relearning: it was measured for all requests together.")
     return evidence_document(
         attempt.run,
         part.plan,
-        attempt.options,
+        options,
         actual=part.actual | {"seconds": seconds, "together": own["together"]},
         audit=part.audit,
         not_measured=[*sentences, *part.reasons],
@@ -233,8 +246,11 @@ def _carry_out(
     # measurements and settings carry the name of the forget set, which is often that of a list or a person
     forget_set = ForgetSet("request", request.ids)
     facts = {"criterion": asdict(plan.criterion), "file_sha256": request.file_sha256}
+    context = Context() if plan.excess is None else excess_context(plan.excess)
     if options.method == "retrain":
-        return retrain_into(out, run, forget_set, seed=options.seed, progress=progress, facts=facts)
+        return retrain_into(
+            out, run, forget_set, seed=options.seed, progress=progress, facts=facts, context=context
+        )
     return unlearn_into(
         out,
         run,
@@ -246,6 +262,7 @@ def _carry_out(
         facts=facts,
         longer=(out / SEAL).exists() or plan.budget > (begun_budget(out) or plan.budget),
         keep_checkpoints=True,
+        context=context,
     )
 
 
@@ -256,7 +273,7 @@ def _train_oracle(run: Run, request: Request, out: Path, seed: int, progress: Pr
 
 
 def _write_run(
-    draft: Draft, run: Run, plan: Plan, unlearned: Unlearned, calibration: Calibration, trace: Trace
+    draft: Draft, run: Run, plan: Plan, unlearned: Unlearned, calibration: Calibration | None, trace: Trace
 ) -> list[str]:
     """Write the new run, its trace and its calibration, all without the removed examples."""
     ids = plan.request.ids
@@ -272,7 +289,8 @@ def _write_run(
     files = write_unlearned(draft, run, replace(unlearned, config=config))
     write_trace(draft, _without(trace, ids))
     shutil.rmtree(draft.path / FOLDER, ignore_errors=True)  # of an attempt that was killed
-    calibration.without(ids).write(draft.path / FOLDER, file_sha256(draft.path / _WEIGHTS))
+    if calibration is not None:
+        calibration.without(ids).write(draft.path / FOLDER, file_sha256(draft.path / _WEIGHTS))
     return [*files, *TRACE_FILES]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,11 @@ from remanence.requests.outcome import Outcome, judge
 from remanence.requests.plan import Plan
 from remanence.requests.request import ForgetOptions
 from remanence.requests.request_audit import audit_request
-from remanence.requests.verdict import Verdict
+from remanence.requests.verdict import Verdict, without_models
 from remanence.requests.verdict_signals import judge_model
 from remanence.training import Run
 from remanence.training.train_run import Progress
+from remanence.types import Measurement
 
 _ACCURACIES = {"retained": "ra", "test": "test"}
 
@@ -75,7 +76,7 @@ class Attempt:
 
     Args:
         run: the run before unlearning.
-        pool: its reference models.
+        pool: its reference models; None if there are none.
         options: how it was carried out.
         unlearned: the model after unlearning, and what was measured on the way.
         whole: the plan of all requests together.
@@ -85,7 +86,7 @@ class Attempt:
     """
 
     run: Run
-    pool: ReferencePool
+    pool: ReferencePool | None
     options: ForgetOptions
     unlearned: Unlearned
     whole: Plan
@@ -104,19 +105,20 @@ class Attempt:
         audit, reasons = audit_request(self.run, plan, after, self.oracle, relearning)
         verdict = self._verdict(plan, before, after)
         duration = self._duration()
-        actual = self._actual(plan, duration, audit, verdict)
+        actual = self._actual(duration, verdict)
         if self.options.method == "retrain":
             return JudgedRequest(plan, audit, reasons, verdict, actual, Outcome.RETRAINED)
         outcome = judge(
-            plan.criterion,
             reached=duration.reached,
-            beyond=plan.expected.beyond,
+            beyond=() if plan.expected is None else plan.expected.beyond,
             audit=audit,
             verdict=verdict,
         )
         return JudgedRequest(plan, audit, reasons, verdict, actual, outcome)
 
     def _verdict(self, plan: Plan, before: nn.Module, after: nn.Module) -> Verdict:
+        if self.pool is None:
+            return without_models(self.looks)
         split = self.run.split(plan.request.forget_set)
         return judge_model(before, after, split, self.pool, seed=self.options.seed, looks=self.looks)
 
@@ -125,11 +127,10 @@ class Attempt:
         if self.options.method != "retrain":
             return criterion.time(self.unlearned.rows)
         values = {row.metric: row.value for row in self.unlearned.rows}
-        return Duration(float(self.unlearned.steps), reached=criterion.is_close(values[criterion.metric]))
+        reached = criterion.metric in values and criterion.is_close(values[criterion.metric])
+        return Duration(float(self.unlearned.steps), reached=reached)
 
-    def _actual(
-        self, plan: Plan, duration: Duration, audit: list[dict[str, Any]], verdict: Verdict
-    ) -> dict[str, Any]:
+    def _actual(self, duration: Duration, verdict: Verdict) -> dict[str, Any]:
         forecast, retrained = self.whole.forecast, self.options.method == "retrain"
         inside = duration.reached and forecast.low <= duration.value <= forecast.high
         return {
@@ -139,7 +140,7 @@ class Attempt:
             "budget": self.unlearned.steps if retrained else self.whole.budget,
             "inside_interval": bool(inside) and not retrained,
             "costs": self._costs(),
-            "criterion": _criterion_row(plan, audit),
+            "criterion": _criterion_row(self.whole, self.unlearned.rows),
             "lowest_accuracy": self._lowest_accuracy(),
             "verdict": verdict.document(),
         }
@@ -169,16 +170,20 @@ class Attempt:
         ]
 
 
-def _criterion_row(plan: Plan, audit: list[dict[str, Any]]) -> dict[str, Any]:
-    """The metric that unlearning stopped on, with its distance from the expected value in standard deviations."""
-    row: Mapping[str, Any] = next(row for row in audit if row["metric"] == plan.criterion.metric)
-    spread = row["expected_spread"]
+def _criterion_row(plan: Plan, rows: Sequence[Measurement]) -> dict[str, Any] | None:
+    """The excess that unlearning stopped on, before and after, in its own units and in standard errors.
+
+    None if it stopped after the forecast steps, because there is nothing to compare with.
+    """
+    _, values = curve(rows, plan.criterion.metric)
+    if plan.expected is None or not values:
+        return None
     return {
-        "metric": row["metric"],
-        "before": row["before"],
-        "after": row["after"],
-        "expected": row["expected"],
-        "spread": spread,
-        "z": (row["after"] - row["expected"]) / spread if spread else None,
+        "metric": plan.criterion.metric,
+        "before": plan.now[plan.criterion.metric],
+        "after": values[-1],
+        "expected": plan.criterion.target,
+        "spread": plan.criterion.tolerance,
+        "z": (values[-1] - plan.criterion.target) / plan.criterion.tolerance,
         "decides": "when unlearning stops, not whether the examples are forgotten",
     }

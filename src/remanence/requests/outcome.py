@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from remanence.requests.criterion import Criterion
 from remanence.requests.verdict import Verdict, Word
 
 
@@ -40,6 +39,8 @@ _MEANINGS = {
 }
 
 
+_BY_ORACLE = "log_odds"
+"""The metric that is compared with an oracle where the reference models cannot judge."""
 _BY_VERDICT = {
     Word.CONFIRMED: Outcome.FORGOTTEN,
     Word.REFUTED: Outcome.NOT_FORGOTTEN,
@@ -48,7 +49,6 @@ _BY_VERDICT = {
 
 
 def judge(
-    criterion: Criterion,
     *,
     reached: bool,
     beyond: Sequence[str],
@@ -58,7 +58,6 @@ def judge(
     """The outcome of unlearning.
 
     Args:
-        criterion: when unlearning stops.
         reached: whether the criterion held when unlearning stopped.
         beyond: in which respects the set is outside the range of the reference models.
         audit: the rows of the audit. Where the reference models cannot judge, the oracle does, if there is one.
@@ -68,7 +67,7 @@ def judge(
         return Outcome.NOT_FORGOTTEN
     if not beyond:
         return _BY_VERDICT[verdict.word]
-    by_oracle = next(row["verdict_by_oracle"] for row in audit if row["metric"] == criterion.metric)
+    by_oracle = next(row["verdict_by_oracle"] for row in audit if row["metric"] == _BY_ORACLE)
     if by_oracle is None:
         return Outcome.NOT_JUDGED
     return Outcome.FORGOTTEN if by_oracle == "within" else Outcome.NOT_FORGOTTEN

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.stats import rankdata
 
+from remanence.audit import Context
 from remanence.experiments import measure
-from remanence.forecast import Expectation, Forecast, difficulty_of
-from remanence.requests.calibration import FOLDER, Calibration, read_calibration, with_targets
-from remanence.requests.criterion import MONITORED, Criterion, criterion_for, stopping_split
-from remanence.requests.method_choice import MethodForecast, method_forecasts, why
-from remanence.requests.plan_caveats import caveats_of, hard_together, stream_caveats
+from remanence.forecast import Expectation, Forecast
+from remanence.requests.calibration import Calibration, find_calibration
+from remanence.requests.criterion import MONITORED, Criterion, stopping_split
+from remanence.requests.estimate import calibrated_estimate
+from remanence.requests.method_choice import MethodForecast
+from remanence.requests.plan_caveats import stream_caveats
 from remanence.requests.request import Request, model_hash
 from remanence.requests.request_ledger import bound_document, group_bound, read_ledger, removed_norms
+from remanence.requests.trace_estimate import trace_estimate
+from remanence.requests.verdict import Excess
+from remanence.requests.verdict_signals import excess_context, stopping_excess
 from remanence.scores import ScoreTable, score_table
 from remanence.training import Run
 from remanence.types import Bound, Trace, positions_of
@@ -50,13 +55,14 @@ class Plan:
         request: the request.
         model: hash of the model's weights.
         members: the examples, hardest first.
-        expected: the expected metrics of a model never trained on them.
-        criterion: when they count as forgotten.
+        expected: the expected metrics of a model never trained on them; None without reference models.
+        criterion: when unlearning stops.
         now: metrics of the model before unlearning.
+        excess: the statistic that decides when unlearning stops; None without reference models.
         forecast: steps to unlearn.
-        seconds_per_step: of unlearning, on the machine that calibrated.
+        seconds_per_step: of unlearning, on the machine that calibrated; without a calibration, on this one.
         retraining: steps and seconds of retraining.
-        accuracy: change of test accuracy in the calibration: median, and 5 % and 95 % quantiles.
+        accuracy: change of test accuracy in the calibration: median, and 5 % and 95 % quantiles; None without one.
         bound: on how much this and all earlier requests change the distribution of the trained model.
         method: the unlearning method.
         methods: all calibrated methods, the smallest expected cost first; empty where there is one only.
@@ -64,19 +70,20 @@ class Plan:
         budget: maximum number of steps.
         action: the recommendation.
         caveats: limits of the plan, as sentences.
+        reason: why this method was chosen, where there was a choice.
         spent: cost of unlearning all requests since the model was trained, relative to retraining.
     """
 
     request: Request
     model: str
     members: tuple[Member, ...]
-    expected: Expectation
+    expected: Expectation | None
     criterion: Criterion
     now: Mapping[str, float]
     forecast: Forecast
     seconds_per_step: float
     retraining: Mapping[str, float]
-    accuracy: tuple[float, float, float]
+    accuracy: tuple[float, float, float] | None
     bound: Bound
     method: str
     options: Mapping[str, Any]
@@ -84,7 +91,9 @@ class Plan:
     action: Action
     caveats: tuple[str, ...]
     methods: tuple[MethodForecast, ...] = ()
+    reason: str | None = None
     spent: float = 0.0
+    excess: Excess | None = None
 
     @property
     def percentiles(self) -> dict[int, float]:
@@ -123,10 +132,6 @@ class Plan:
         """The hyperparameters without the folder of the reference models' outputs, which only this machine knows."""
         return {name: value for name, value in self.options.items() if name != "targets"}
 
-    def reason(self) -> str | None:
-        """Why this method was chosen, where there was a choice."""
-        return why(self.methods) if self.methods else None
-
     def minutes(self, steps: float) -> float:
         """The duration of this many steps, on the machine that calibrated."""
         return steps * self.seconds_per_step / 60
@@ -141,16 +146,20 @@ class Plan:
             **({"members": [asdict(member) for member in self.members]} if ids else {}),
             "criterion": self.criterion.document(),
             "now": dict(self.now),
-            "expected_if_never_trained_on": asdict(self.expected) | {"beyond": list(self.expected.beyond)},
+            "expected_if_never_trained_on": None
+            if self.expected is None
+            else asdict(self.expected) | {"beyond": list(self.expected.beyond)},
             "forecast": self._forecast_document(),
             "retraining": {"steps": self.retraining["steps"], "minutes": self.retraining["seconds"] / 60},
             "share_of_retraining": self.share_of_retraining,
             "spent_share_of_retraining": self.spent,
-            "test_accuracy_change": dict(zip(("median", "low", "high"), self.accuracy, strict=True)),
+            "test_accuracy_change": None
+            if self.accuracy is None
+            else dict(zip(("median", "low", "high"), self.accuracy, strict=True)),
             "bound": bound_document(self.bound, "group loss of all removed examples and of this request"),
             "method": self.method,
             "methods": [candidate.document() for candidate in self.methods],
-            "reason": self.reason(),
+            "reason": self.reason,
             "options": self.public_options,
             "budget": self.budget,
             "action": self.action,
@@ -205,51 +214,55 @@ def make_plan(
     """Plan a request; changes nothing.
 
     Args:
-        run: a calibrated run.
+        run: a run with a trace.
         request: the request.
-        calibration: the run's calibration; read from its folder by default.
+        calibration: the run's calibration; by default the one in its folder. Without one, the trace alone is used.
         trace: the run's trace; read from its folder by default.
     """
-    calibration = read_calibration(run) if calibration is None else calibration
+    calibration = find_calibration(run) if calibration is None else calibration
     trace = run.trace() if trace is None else trace
-    settings, table = calibration.settings, score_table(trace)
-    assert settings.budget is not None  # a calibration has resolved settings
-    expected = calibration.pool.expect(request.ids)
-    criterion = criterion_for(len(request.ids), expected)
-    now = _measure_now(run, request, settings.seed)
-    done = criterion.is_close(now[criterion.metric])
-    difficulty = difficulty_of(request.ids, table, done=done)
-    candidates = method_forecasts(calibration, difficulty, criterion.metric)
-    method, forecast = candidates[0].method, candidates[0].forecast
-    seconds_per_step = calibration.seconds_per_step(method)
-    share = _share(forecast, seconds_per_step, calibration.retraining)
-    unlikely = len(candidates) > 1 and candidates[0].cost >= calibration.retraining["steps"]
-    spent = _spent(read_ledger(run), calibration.retraining)
-    caveats = caveats_of(calibration, request, expected, forecast, now)
+    table = score_table(trace)
+    excess, now = _measure_now(run, request, calibration)
+    if calibration is None or excess is None:
+        estimate = trace_estimate(run, request, table)
+    else:
+        estimate = calibrated_estimate(run, calibration, request, table, excess, now)
+    best, retraining = estimate.candidates[0], estimate.retraining
+    share = _share(best.forecast, estimate.seconds_per_step, retraining)
+    unlikely = len(estimate.candidates) > 1 and best.cost >= retraining["steps"]
+    spent = _spent(read_ledger(run), retraining)
     return Plan(
         request=request,
         model=model_hash(run),
         members=_members(run, table, request),
-        expected=expected,
-        criterion=criterion,
+        expected=estimate.expected,
+        criterion=estimate.criterion,
         now=now,
-        forecast=forecast,
-        seconds_per_step=seconds_per_step,
-        retraining=calibration.retraining,
-        accuracy=_accuracy_changes(calibration, method),
+        excess=excess,
+        forecast=best.forecast,
+        seconds_per_step=estimate.seconds_per_step,
+        retraining=retraining,
+        accuracy=estimate.accuracy,
         bound=group_bound(removed_norms(run, trace, request.ids), trace),
-        method=method,
-        options=with_targets(method, settings.options_of(method, run), run.folder.path / FOLDER),
-        budget=settings.budget,
-        action="nothing" if done else "retrain" if share > _TOO_EXPENSIVE or unlikely else "unlearn",
-        caveats=(*caveats, *hard_together(table, request), *stream_caveats(spent, share)),
-        methods=tuple(candidates) if len(candidates) > 1 else (),
+        method=best.method,
+        options=estimate.options,
+        budget=estimate.budget,
+        action="nothing" if estimate.done else "retrain" if share > _TOO_EXPENSIVE or unlikely else "unlearn",
+        caveats=(*estimate.caveats, *stream_caveats(spent, share)),
+        methods=estimate.candidates if len(estimate.candidates) > 1 else (),
+        reason=estimate.reason,
         spent=spent,
     )
 
 
 def part_of_plan(
-    plan: Plan, run: Run, request: Request, calibration: Calibration, table: ScoreTable, *, together: int
+    plan: Plan,
+    run: Run,
+    request: Request,
+    calibration: Calibration | None,
+    table: ScoreTable,
+    *,
+    together: int,
 ) -> Plan:
     """The plan of one of several requests that are unlearned together, whose forecast and criterion they share.
 
@@ -257,7 +270,7 @@ def part_of_plan(
         plan: the plan of all of them.
         run: the run.
         request: one of them.
-        calibration: the run's calibration.
+        calibration: the run's calibration, if it has one.
         table: the scores of the run's examples.
         together: the number of requests.
     """
@@ -266,12 +279,14 @@ def part_of_plan(
         f"This request was unlearned together with {others} other{'' if others == 1 else 's'}; forecast, steps, cost "
         "and the criterion of unlearning are those of all of them."
     )
+    excess, now = _measure_now(run, request, calibration)
     return replace(
         plan,
         request=request,
         members=_members(run, table, request),
-        expected=calibration.pool.expect(request.ids),
-        now=_measure_now(run, request, calibration.settings.seed),
+        expected=None if calibration is None else calibration.pool.expect(request.ids),
+        excess=excess,
+        now=now,
         caveats=(sentence, *plan.caveats),
     )
 
@@ -287,9 +302,16 @@ def _share(forecast: Forecast, seconds_per_step: float, retraining: Mapping[str,
     return forecast.steps * seconds_per_step / max(retraining["seconds"], 1e-9)
 
 
-def _measure_now(run: Run, request: Request, seed: int) -> dict[str, float]:
-    split = stopping_split(run.split(request.forget_set), seed)
-    return {row.metric: row.value for row in measure(run.model(), split, MONITORED, step=0, seed=seed)}
+def _measure_now(
+    run: Run, request: Request, calibration: Calibration | None
+) -> tuple[Excess | None, dict[str, float]]:
+    """What decides when unlearning stops, and the metrics of the model before it."""
+    seed = 0 if calibration is None else calibration.settings.seed
+    split, model = stopping_split(run.split(request.forget_set), seed), run.model()
+    excess = None if calibration is None else stopping_excess(model, split, calibration.pool)
+    context = Context() if excess is None else excess_context(excess)
+    rows = measure(model, split, MONITORED, step=0, seed=seed, context=context)
+    return excess, {row.metric: row.value for row in rows}
 
 
 def _members(run: Run, table: ScoreTable, request: Request) -> tuple[Member, ...]:
@@ -301,9 +323,3 @@ def _members(run: Run, table: ScoreTable, request: Request) -> tuple[Member, ...
     order = np.argsort(-losses, kind="stable")
     ids = request.ids.tolist()
     return tuple(Member(ids[i], labels[i], float(losses[i]), float(ranks[i])) for i in order)
-
-
-def _accuracy_changes(calibration: Calibration, method: str) -> tuple[float, float, float]:
-    changes = [trial.accuracy_change for trial in calibration.trials if trial.method == method]
-    median, low, high = np.quantile(changes, (0.5, 0.05, 0.95))
-    return float(median), float(low), float(high)

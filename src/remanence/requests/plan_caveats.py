@@ -9,8 +9,8 @@ import numpy as np
 
 from remanence.forecast import Expectation, Forecast
 from remanence.requests.calibration import Calibration
-from remanence.requests.criterion import SMALL, SPREADS
 from remanence.requests.request import Request
+from remanence.requests.verdict import FEWEST
 from remanence.scores import ScoreTable
 from remanence.types import positions_of
 
@@ -37,23 +37,23 @@ def caveats_of(
         )
     if calibration.inherited:
         sentences.append("The calibration was made before earlier requests were removed from this model.")
-    if len(request.ids) < SMALL:
+    if len(request.ids) < FEWEST:
         sentences.append(_small_request(len(request.ids), expected, now["log_odds"]))
     return tuple(sentences)
 
 
-def hard_together(table: ScoreTable, request: Request) -> tuple[str, ...]:
+def hard_together(table: ScoreTable, request: Request, expected: Expectation) -> tuple[str, ...]:
     """What the reference models cannot know about a request that consists of the hardest examples."""
     losses = table.column("privacy_loss").values
     own = losses[positions_of(request.ids, table.ids, what="the trace")]
     level = float(np.quantile(own, 0.25))
     share = float((own >= level).sum() / (losses >= level).sum())
-    if len(own) < SMALL or share <= _MOST_OF_THEM:
+    if len(own) < FEWEST or share <= _MOST_OF_THEM:
         return ()
     return (
-        f"It removes {share:.0%} of all examples as hard as these. The reference models were trained on most of the "
-        "others, so the expected share may be several points too low, and unlearning may stop too early; `oracle` "
-        "compares with a model that was trained without all of them.",
+        f"It removes {share:.0%} of all examples as hard as these, and most reference models were trained on some of "
+        f"them. The expected log-odds are corrected by {-expected.moved:.2f} for this, and the tolerance is wider by "
+        "as much; `oracle` compares with a model that was trained without all of them.",
     )
 
 
@@ -62,11 +62,10 @@ def _small_request(size: int, expected: Expectation, log_odds: float) -> str:
     distance = (log_odds - expected.log_odds) / expected.log_odds_spread
     return (
         f"{size} example{'' if size == 1 else 's'} cannot be measured in points of accuracy: one is "
-        f"{100 / size:.0f} points. The criterion is the mean log-odds of the true class (minus the loss, if there "
-        "are no classes) instead. Models never trained "
+        f"{100 / size:.0f} points. Models never trained "
         f"on them differ from each other by ±{expected.log_odds_spread:.2f} (one standard deviation); this model is "
         f"{abs(distance):.1f} standard deviations {'above' if distance > 0 else 'below'} their mean of "
-        f"{expected.log_odds:.2f}. It can be shown that the model is within {SPREADS:g} standard deviations. It cannot "
+        f"{expected.log_odds:.2f}. It can be shown that the model is within one standard deviation. It cannot "
         "be shown that nothing remains: effects smaller than the differences between training runs cannot be "
         "detected, in this model or in a retrained one."
     )

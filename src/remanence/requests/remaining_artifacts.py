@@ -115,7 +115,22 @@ def find_remaining_artifacts(
         subfolders[:] = [name for name in subfolders if folder / name not in listed]  # listed as a whole
         for path, artifact in listed.items():
             artifacts.setdefault(path.resolve(), artifact)
-    return list(artifacts.values())
+    return [*artifacts.values(), *_reference_outputs(skip)]
+
+
+def _reference_outputs(new: Path) -> Iterator[RemainingArtifact]:
+    """The calibration of the new run, if its reference models were trained on the examples."""
+    path = new / "calibration"
+    try:
+        inherited = (path / SEAL).exists() and open_folder(path, "calibration").config().get("inherited")
+    except RemanenceError:
+        inherited = True
+    if inherited:
+        yield RemainingArtifact(
+            path,
+            "outputs of reference models that were trained on them; `remanence calibrate` trains these models again "
+            "without them, and deleting the folder discards them",
+        )
 
 
 def _in_folder(

@@ -67,6 +67,8 @@ class ForgetOptions:
         relearning: fine-tune copies of the models, for the audit, to see whether the examples come back.
         method: unlearn as the calibration does, or train a new model without the examples.
         resume: also go on with a request that was not forgotten, for as many steps again unless `budget` is given.
+        keep_calibration: keep the outputs of the reference models, which were trained on the examples; without them,
+            the new run is not calibrated.
     """
 
     key: Ed25519PrivateKey | None = None
@@ -81,6 +83,7 @@ class ForgetOptions:
     relearning: bool = True
     method: Literal["unlearn", "retrain"] = "unlearn"
     resume: bool = False
+    keep_calibration: bool = True
 
     def __post_init__(self) -> None:
         if self.model_key is not None:

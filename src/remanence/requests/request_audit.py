@@ -20,6 +20,8 @@ from remanence.tasks.canaries import Canaries
 from remanence.training import Run
 
 _ALWAYS = ("mia_confidence", "log_odds", "ua", "ra", "test", "mia", "mia_accuracy", "mia_loss", "mia_entropy")
+_SPREADS = 2.0
+"""Standard deviations between models never trained on the examples that count as close."""
 _IF_POISONED = ("gus", "gus_z")
 _HARM = ("harm", "harm_worst_class")
 _RELEARNING = ("relearn_retain", "relearn_retain_log_odds", "relearn_speed", "relearn_speed_log_odds")
@@ -98,7 +100,9 @@ def poison_metrics(run: Run, request: Request) -> tuple[str, ...]:
     return _IF_POISONED if poisoned else ()
 
 
-def not_measured(run: Run, request: Request, oracle: Run | None, relearning: bool) -> list[str]:
+def not_measured(
+    run: Run, request: Request, oracle: Run | None, relearning: bool, has_pool: bool
+) -> list[str]:
     """What was not measured, with the reasons."""
     sentences = []
     if not relearning:
@@ -117,9 +121,13 @@ def not_measured(run: Run, request: Request, oracle: Run | None, relearning: boo
             "Metrics of class probabilities (mia_entropy): the model does not answer with classes."
         )
     if oracle is None:
+        estimated = (
+            "the values of a retrained model are estimated from the reference models of the calibration"
+        )
+        missing = "there are no reference models (`remanence calibrate`) to estimate its values from"
         sentences.append(
-            "No model was retrained for comparison (`remanence forget --oracle`); the values of a retrained model are "
-            "estimated from the reference models of the calibration."
+            "No model was retrained for comparison (`remanence forget --oracle`); "
+            f"{estimated if has_pool else missing}."
         )
     return sentences
 
@@ -131,13 +139,11 @@ def _row(name: str, evaluations: Mapping[str, Evaluation], plan: Plan) -> dict[s
         for model, evaluation in evaluations.items()
         if metric.needs != "oracles" or evaluation.context.oracles
     }
-    pool, spread = {
-        "mia_confidence": (expected.mia, expected.mia_spread),
-        "log_odds": (expected.log_odds, expected.log_odds_spread),
-    }.get(name, (None, None))
+    known = {} if expected is None else expected.by_metric
+    pool, spread = known.get(name, (None, None))
     tolerance = metric.tolerance_for(evaluations["after"])
-    if name == plan.criterion.metric:
-        tolerance = plan.criterion.tolerance
+    if spread is not None:
+        tolerance = max(tolerance, _SPREADS * spread)
     after, oracle = values["after"], values.get("oracle")
     target = pool if pool is not None else values.get("oracle", metric.reference)
     by_oracle = None if oracle is None else Finding(metric, after, oracle, None, tolerance).verdict

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from remanence.audit import Context
 from remanence.experiments import UnlearnSettings, cached_oracle, measure, oracle_seed
 from remanence.experiments.unlearn import Unlearned, describe, private_settings, split_to_unlearn
 from remanence.requests.criterion import MONITORED, SAMPLE, STOPPING_HALF, stopping_split
@@ -55,6 +56,7 @@ def retrain_into(
     seed: int,
     progress: Progress,
     facts: Mapping[str, Any],
+    context: Context,
 ) -> Iterator[Unlearned]:
     """Train a model without the examples, under the lock of its folder; the `with` block writes and seals the new run.
 
@@ -67,6 +69,7 @@ def retrain_into(
         seed: random seed of the training.
         progress: called with the steps taken and the total.
         facts: further entries of the run's table `[unlearning]`.
+        context: what is needed to measure beyond the data of the run.
     """
     split = split_to_unlearn(run, forget_set)
     settings = UnlearnSettings("retrain", seed=seed, metrics=MONITORED, sample=SAMPLE, half=STOPPING_HALF)
@@ -82,7 +85,7 @@ def retrain_into(
             run, forget_set, out / _FOLDER, seed=oracle_seed(seed, _ANOTHER), progress=progress
         )
         model = retrained.model()
-        rows = measure(model, stopping_split(split, seed), MONITORED, step=steps, seed=seed)
+        rows = measure(model, stopping_split(split, seed), MONITORED, step=steps, seed=seed, context=context)
         yield Unlearned(model, rows, steps, config)
         for folder in (_FOLDER, "checkpoints"):
             shutil.rmtree(out / folder, ignore_errors=True)

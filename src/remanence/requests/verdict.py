@@ -99,6 +99,11 @@ class Verdict:
 
     def sentence(self) -> str:
         """The verdict in one sentence."""
+        if not self.signals:
+            return (
+                "The examples cannot be judged: there is no model that was never trained on them (`remanence "
+                "calibrate` trains such models)."
+            )
         first, confidence = self.signals[0], f"with a confidence of {100 * (1 - self.alpha):.3g} %"
         if self.word is Word.UNJUDGED:
             return (
@@ -127,6 +132,11 @@ class Verdict:
         )
 
 
+def without_models(looks: int = 1) -> Verdict:
+    """The verdict where there is no model that was never trained on the examples: they cannot be judged."""
+    return Verdict(Word.UNJUDGED, (), MARGIN, ALPHA, looks)
+
+
 def judge_signals(
     before: Mapping[str, Floats],
     after: Mapping[str, Floats],
@@ -149,9 +159,10 @@ def judge_signals(
     alpha = ALPHA / 2 ** (looks - 1)
     rows: list[SignalVerdict] = []
     for name in (name for name in SIGNALS if name in expected):
-        at_first, at_last, error = excess(before[name], after[name], expected[name])
-        tested = _tested(at_last, error, len(before[name]), alpha, margin, decides=not rows)
-        rows.append(SignalVerdict(name, at_first, at_last, error, **tested))
+        excess = Excess.of(before[name], expected[name])
+        at_last = excess(after[name])
+        tested = _tested(at_last, excess.error, len(before[name]), alpha, margin, decides=not rows)
+        rows.append(SignalVerdict(name, excess(before[name]), at_last, excess.error, **tested))
     refuted = any(row.word is Word.REFUTED for row in rows)
     return Verdict(Word.REFUTED if refuted else rows[0].word, tuple(rows), margin, alpha, looks)
 
@@ -179,28 +190,50 @@ def _tested(
     return {"high": high, "power": power, "word": word}
 
 
-def excess(before: Floats, after: Floats, expected: SignalExpectation) -> tuple[float, float, float]:
-    """The excess before and after unlearning, and its standard error for a model never trained on the examples.
+@dataclass(frozen=True, eq=False)
+class Excess:
+    """How much surer a model is about some examples than models never trained on them: 0 on average for such models.
 
     It is the mean of signal − expected with the weights max(level − expected, 0)/σ², where the level is the mean signal
     before unlearning: what can be memorized are examples that models never trained on them are unsure about. The
     weights do not depend on how single examples deviate: every model that is trained further keeps a part of its
     deviations, also on data that it never saw, and that is no memory. The error of the expectations is in both
     factors; it is subtracted: 1/m for each example with an expectation from m models.
+
+    Args:
+        weights: [m] of the examples; they sum to one.
+        offset: the weighted mean of the signal of models never trained on the examples.
+        error: standard error of the excess of such a model.
     """
-    precision = 1 / expected.variances
-    level = float((precision * before).sum() / precision.sum())
-    weights = precision * np.maximum(level - expected.values, 0.0)
-    bias = float(((weights > 0) / expected.models).sum())
-    if not weights.any():  # models never trained on the examples are surer about all of them
-        weights, bias = precision, 0.0
-    total = float(weights.sum())
-    variance = (
-        float((weights**2 * expected.variances * (1 + 1 / expected.models)).sum())
-        + expected.group_shift * float((np.bincount(expected.groups, weights=weights) ** 2).sum())
-        + expected.shift * total**2
-    )
-    at_first, at_last = (
-        (float((weights * (part - expected.values)).sum()) - bias) / total for part in (before, after)
-    )
-    return at_first, at_last, math.sqrt(variance) / total
+
+    weights: Floats
+    offset: float
+    error: float
+
+    def __call__(self, signal: Floats) -> float:
+        """The excess of a model with this signal, [m]."""
+        return float((self.weights * signal).sum()) - self.offset
+
+    @classmethod
+    def of(cls, before: Floats, expected: SignalExpectation) -> Excess:
+        """The excess over these expectations.
+
+        Args:
+            before: [m] the signal of the model before unlearning.
+            expected: what models never trained on the examples say.
+        """
+        precision = 1 / expected.variances
+        level = float((precision * before).sum() / precision.sum())
+        weights = precision * np.maximum(level - expected.values, 0.0)
+        bias = float(((weights > 0) / expected.models).sum())
+        if not weights.any():  # models never trained on the examples are surer about all of them
+            weights, bias = precision, 0.0
+        total = float(weights.sum())
+        variance = (
+            float((weights**2 * expected.variances * (1 + 1 / expected.models)).sum())
+            + expected.group_shift * float((np.bincount(expected.groups, weights=weights) ** 2).sum())
+            + expected.shift * total**2
+        )
+        uncertain = float((weights * expected.lowered).sum())
+        offset = (float((weights * expected.values).sum()) + bias) / total
+        return cls(weights / total, offset, (math.sqrt(variance) + uncertain) / total)

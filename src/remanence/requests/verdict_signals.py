@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from remanence.audit import Evaluation, evaluate
+from remanence.audit import Context, Evaluation, evaluate
 from remanence.audit.membership import attack_result
 from remanence.data import Split
 from remanence.experiments import half_of, sampled
-from remanence.forecast import ReferencePool
+from remanence.forecast import STOPPING, ReferencePool
 from remanence.requests.criterion import SAMPLE, STOPPING_HALF
-from remanence.requests.verdict import DECIDING, Verdict, judge_signals
+from remanence.requests.verdict import DECIDING, Excess, Verdict, judge_signals
 
 VERDICT_HALF = 1 - STOPPING_HALF
 Floats = NDArray[np.float64]
@@ -33,6 +33,23 @@ def stopping_outputs(evaluation: Evaluation) -> dict[str, Floats]:
         "log_odds": (evaluation.forget.margin - evaluation.test.margin.mean()).numpy(),
         "calls": attack_result(evaluation, "confidence").calls,
     }
+
+
+def stopping_excess(model: nn.Module, split: Split, pool: ReferencePool) -> Excess:
+    """The excess that decides when unlearning stops.
+
+    Args:
+        model: the model before unlearning.
+        split: the stopping half of the data, with the examples in question as its forget set.
+        pool: the reference models.
+    """
+    before = stopping_outputs(evaluate(model, split))["log_odds"]
+    return Excess.of(before, pool.expect_signal(STOPPING, split.forget.ids))
+
+
+def excess_context(excess: Excess) -> Context:
+    """What is needed to measure this excess while unlearning."""
+    return Context(excess=lambda evaluation: excess(stopping_outputs(evaluation)["log_odds"]))
 
 
 def judge_model(

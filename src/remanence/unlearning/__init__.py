@@ -14,9 +14,11 @@ from remanence.unlearning.random_label import RandomLabel
 from remanence.unlearning.registry import METHODS, full_names, make_method, method_named, option_names
 from remanence.unlearning.reset import Reset
 from remanence.unlearning.retrain import Retrain
+from remanence.unlearning.routed import Routed
 from remanence.unlearning.salun import SalUn
 from remanence.unlearning.scrub import Scrub
 from remanence.unlearning.shrink_perturb import ShrinkPerturb
+from remanence.unlearning.units import has_units
 
 __all__ = [
     "METHODS",
@@ -33,11 +35,13 @@ __all__ = [
     "RandomLabel",
     "Reset",
     "Retrain",
+    "Routed",
     "SalUn",
     "Scrub",
     "ShrinkPerturb",
     "full_names",
     "has_fold_targets",
+    "has_units",
     "make_method",
     "method_named",
     "option_names",

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,8 +24,6 @@ from remanence.types import Ids, as_ids, positions_of
 _KIND = "fold-targets"
 _FILE = "fold_targets"
 _BATCH = 256
-_SMALLEST = 1e-9
-"""Probabilities below this count as this: their logarithm must be finite."""
 
 
 @dataclass(frozen=True)
@@ -36,41 +35,54 @@ class _Ids:
 
 @dataclass(frozen=True, eq=False)
 class FoldTargets:
-    """What models that never saw an example say about it, averaged over these models.
+    """What a model that never saw an example says about it.
+
+    For each example one model is drawn from those that were trained without it. The mean of several models would be
+    less sure than any of them: a model that is drawn towards it is called never trained on too often.
 
     Args:
         ids: the examples.
-        outputs: [n, outputs] logarithms of the mean probabilities where the outputs are classes, else mean outputs; NaN
-            for an example that every model was trained on.
+        outputs: [n, outputs] logarithms of the probabilities where the outputs are classes, else the outputs; NaN for
+            an example that every model was trained on.
         fingerprints: a hash of input and label of each example, by which other data are recognized.
+        losses: [n] the privacy loss of each example, for methods that treat examples by their difficulty.
     """
 
     ids: Ids
     outputs: NDArray[np.float32]
     fingerprints: NDArray[np.int64]
+    losses: NDArray[np.float64] | None = None
 
     @classmethod
-    def averaged(cls, examples: Examples, folds: Iterable[tuple[NDArray[np.bool_], Tensor]]) -> FoldTargets:
-        """Average over models.
+    def drawn(
+        cls,
+        examples: Examples,
+        folds: Iterable[tuple[NDArray[np.bool_], Tensor]],
+        *,
+        seed: int = 0,
+        losses: NDArray[np.float64] | None = None,
+    ) -> FoldTargets:
+        """Draw one model for each example.
 
         Args:
             examples: all training examples.
             folds: for each model, which examples it was trained without, and its outputs on these.
+            seed: random seed of the draw.
+            losses: [n] the privacy loss of each example, if it is known.
         """
-        total: NDArray[np.float64] | None = None
-        count = np.zeros(len(examples))
+        chosen: NDArray[np.float32] | None = None
+        count, rng = np.zeros(len(examples)), np.random.default_rng(seed)
         for left_out, outputs in folds:
             values = outputs.double()
-            values = values.softmax(dim=1) if examples.has_classes else values.reshape(len(values), -1)
-            total = np.zeros((len(examples), values.shape[1])) if total is None else total
-            total[left_out] += values.cpu().numpy()
+            values = values.log_softmax(dim=1) if examples.has_classes else values.reshape(len(values), -1)
+            if chosen is None:
+                chosen = np.full((len(examples), values.shape[1]), np.nan, np.float32)
             count[left_out] += 1
-        if total is None:
+            takes = rng.random(len(examples))[left_out] < 1 / count[left_out]
+            chosen[np.flatnonzero(left_out)[takes]] = values.cpu().numpy()[takes]
+        if chosen is None:
             raise InputError("`folds` must hold at least one model; got none.")
-        with np.errstate(invalid="ignore"):
-            mean = total / count[:, None]
-        combined = np.log(np.maximum(mean, _SMALLEST)) if examples.has_classes else mean
-        return cls(examples.ids, combined.astype(np.float32), fingerprints(examples))
+        return cls(examples.ids, chosen, fingerprints(examples), losses)
 
     def write(self, path: str | Path) -> None:
         """Write a sealed folder."""
@@ -79,13 +91,23 @@ class FoldTargets:
 
     def write_into(self, draft: Draft) -> None:
         """Write into a folder that holds other things too, such as a calibration."""
-        draft.tensors(_FILE, {"outputs": self.outputs, "fingerprints": self.fingerprints})
+        arrays: dict[str, NDArray[Any]] = {"outputs": self.outputs, "fingerprints": self.fingerprints}
+        draft.tensors(_FILE, arrays if self.losses is None else arrays | {"losses": self.losses})
         draft.document(_FILE, {"ids": self.ids.tolist()})
 
     def without(self, ids: Ids) -> FoldTargets:
         """The outputs on all examples but these; the models were still trained on them."""
         keep = ~np.isin(self.ids, ids)
-        return FoldTargets(self.ids[keep], self.outputs[keep], self.fingerprints[keep])
+        losses = None if self.losses is None else self.losses[keep]
+        return FoldTargets(self.ids[keep], self.outputs[keep], self.fingerprints[keep], losses)
+
+    def losses_of(self, ids: Ids) -> NDArray[np.float64]:
+        """The privacy losses of some examples, in their order."""
+        if self.losses is None:
+            raise DataError(
+                "Expected folds with the privacy losses of the examples, as a calibration has them."
+            )
+        return self.losses[positions_of(ids, self.ids, what="the folds")]
 
     def of(self, examples: Examples) -> Tensor:
         """The outputs for some examples, in their order; other data are refused."""
@@ -127,9 +149,9 @@ def read_fold_targets(path: Path) -> FoldTargets:
         )
     arrays = folder.tensors(_FILE, outputs="f2", fingerprints="i1")
     ids = as_ids(folder.record(_FILE, _Ids).ids)
-    if not len(ids) == len(arrays["outputs"]) == len(arrays["fingerprints"]):
+    if any(len(array) != len(ids) for array in arrays.values()):
         raise DataError(f"{path} is damaged: its ids, outputs and fingerprints are not equally many.")
-    return FoldTargets(ids, arrays["outputs"], arrays["fingerprints"])
+    return FoldTargets(ids, arrays["outputs"], arrays["fingerprints"], arrays.get("losses"))
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from remanence.batches import Batch
-from remanence.data import Split
+from remanence.data import Examples, Split
 from remanence.errors import InputError
 from remanence.training import SINGLE_PROCESS, BatchStream, Ranks, Recipe, Term, Training, mean_loss
 from remanence.types import check_positive
@@ -25,8 +25,7 @@ class OutOfFold(Method):
 
     Formula: each step descends :math:`\frac{1}{|B|}\sum_{x \in B} \ell(w, x) + \omega\, \frac{1}{|B_F|}
     \sum_{x \in B_F} \mathrm{KL}(q_x \,\Vert\, p(x; w))` with a batch :math:`B` of the retain set and a batch
-    :math:`B_F` of the forget set; :math:`q_x` is the mean output of the fold models that were trained without
-    :math:`x`.
+    :math:`B_F` of the forget set; :math:`q_x` is the output of a fold model that was trained without :math:`x`.
 
     Args:
         recipe: hyperparameters of training; an epoch is a pass over the retain set. The learning rate is that of
@@ -59,28 +58,28 @@ class OutOfFold(Method):
 
     def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
         retain = BatchStream(split.retain, self.recipe, seed)
-        forget = toward_folds(split, self.recipe, seed, self.targets, self.weight)
+        forget = toward_folds(split.forget, self.recipe, seed, self.targets, self.weight)
         objective = replace(mean_loss(retain), terms=lambda step: [Term(retain, step), forget(step)])
         return Training(model, split.train, self.recipe, seed=seed, ranks=ranks, objective=objective)
 
 
 def toward_folds(
-    split: Split, recipe: Recipe, seed: int, targets: str, weight: float
+    examples: Examples, recipe: Recipe, seed: int, targets: str, weight: float
 ) -> Callable[[int], Term]:
-    """The term of a step that draws the forget set towards the outputs of the fold models.
+    """The term of a step that draws examples to forget towards the outputs of the fold models.
 
     Args:
-        split: the examples to forget and to retain.
+        examples: the examples.
         recipe: batch size and sampling.
         seed: random seed of the batches.
         targets: the folder with the outputs of the fold models.
         weight: weight of the term.
     """
-    outputs = read_fold_targets(Path(targets)).of(split.forget)
-    classes = split.train.has_classes
+    outputs = read_fold_targets(Path(targets)).of(examples)
+    classes = examples.has_classes
 
     def distance(predicted: Any, inputs: Batch, target: Batch) -> Tensor:
         return output_distance(predicted, target, classes=classes)
 
-    forget = BatchStream(split.forget, recipe, seed, "-forget")
+    forget = BatchStream(examples, recipe, seed, "-forget")
     return lambda step: Term(forget, step, weight, distance, outputs)

@@ -21,6 +21,7 @@ from remanence.unlearning.out_of_fold import OutOfFold
 from remanence.unlearning.random_label import RandomLabel
 from remanence.unlearning.reset import Reset
 from remanence.unlearning.retrain import Retrain
+from remanence.unlearning.routed import Routed
 from remanence.unlearning.salun import SalUn
 from remanence.unlearning.scrub import Scrub
 from remanence.unlearning.shrink_perturb import ShrinkPerturb
@@ -38,6 +39,7 @@ METHODS: dict[str, type[Method]] = {
     "reset": Reset,
     "shrink_perturb": ShrinkPerturb,
     "out_of_fold": OutOfFold,
+    "routed": Routed,
     "msg": Msg,
     "del": Del,
 }

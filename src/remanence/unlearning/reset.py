@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from remanence.batches import Batch, call, size_of
-from remanence.data import Split
+from remanence.data import Examples, Split
 from remanence.errors import InputError
 from remanence.losses import class_logits
 from remanence.training import (
@@ -84,34 +84,53 @@ class Reset(Method):
         check_positive("weight", self.weight)
 
     def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
-        layers = layers_with_units(model)
-        gradient = set_gradient(model, split.forget)
-        chosen = chosen_rows(layers, dict(model.named_parameters()), gradient, self.fraction)
-        new = new_weights(model, seed, self.make_model)
-
-        @torch.no_grad()
-        def reset(parameters: Parameters) -> None:
-            for name, rows in chosen.items():
-                index = rows.to(parameters[name].device)
-                parameters[name][index] = new[name][index]
-
-        loss = self._distilled(model, split) if self.distillation else None
+        reset = reset_units(model, split.forget, self.fraction, seed, self.make_model)
+        loss = distilled(model, split.retain, self.distillation)
         retain = BatchStream(split.retain, self.recipe, seed)
         objective = replace(mean_loss(retain, loss=loss), before_first_step=reset)
         if self.targets:
-            forget = toward_folds(split, self.recipe, seed, self.targets, self.weight)
+            forget = toward_folds(split.forget, self.recipe, seed, self.targets, self.weight)
             objective = replace(objective, terms=lambda step: [Term(retain, step, loss=loss), forget(step)])
         return Training(model, split.train, self.recipe, seed=seed, ranks=ranks, objective=objective)
 
-    def _distilled(self, model: nn.Module, split: Split) -> BatchLoss:
-        teacher = copy.deepcopy(model).eval().requires_grad_(False)
 
-        def loss(outputs: Any, inputs: Batch, labels: Batch) -> Tensor:
-            with torch.no_grad():
-                target = call(teacher, inputs)
-            classes = class_logits(outputs, labels) is not None
-            distance = output_distance(outputs, target, classes=classes)
-            own = split.retain.readout.losses(outputs, labels, size_of(labels))
-            return (1 - self.distillation) * own + self.distillation * distance
+def reset_units(
+    model: nn.Module, examples: Examples, fraction: float, seed: int, make_model: MakeModel | None = None
+) -> Callable[[Parameters], None]:
+    """A change of the weights: the units that carry these examples get new random weights.
 
-        return loss
+    Args:
+        model: the original model.
+        examples: the examples to forget.
+        fraction: fraction of each layer's units.
+        seed: random seed of the new weights.
+        make_model: builds a new model, whose weights are taken; by default each layer draws its own.
+    """
+    gradient = set_gradient(model, examples)
+    chosen = chosen_rows(layers_with_units(model), dict(model.named_parameters()), gradient, fraction)
+    new = new_weights(model, seed, make_model)
+
+    @torch.no_grad()
+    def reset(parameters: Parameters) -> None:
+        for name, rows in chosen.items():
+            index = rows.to(parameters[name].device)
+            parameters[name][index] = new[name][index]
+
+    return reset
+
+
+def distilled(model: nn.Module, retain: Examples, distillation: float) -> BatchLoss | None:
+    """The loss of retained examples with this weight on the distance to the original model; None for plain losses."""
+    if not distillation:
+        return None
+    teacher = copy.deepcopy(model).eval().requires_grad_(False)
+
+    def loss(outputs: Any, inputs: Batch, labels: Batch) -> Tensor:
+        with torch.no_grad():
+            target = call(teacher, inputs)
+        classes = class_logits(outputs, labels) is not None
+        distance = output_distance(outputs, target, classes=classes)
+        own = retain.readout.losses(outputs, labels, size_of(labels))
+        return (1 - distillation) * own + distillation * distance
+
+    return loss

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -51,13 +51,25 @@ class ShrinkPerturb(Method):
             raise InputError(f"`perturb` must not be negative; got {self.perturb}.")
 
     def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
-        new = new_weights(model, seed, self.make_model)
-
-        @torch.no_grad()
-        def shrink_and_perturb(parameters: Parameters) -> None:
-            for name, values in new.items():
-                parameters[name].mul_(self.shrink).add_(values, alpha=self.perturb)
-
+        change = shrink_and_perturb(model, seed, self.shrink, self.perturb, self.make_model)
         plain = mean_loss(BatchStream(split.retain, self.recipe, seed))
-        objective = replace(plain, before_first_step=shrink_and_perturb)
+        objective = replace(plain, before_first_step=change)
         return Training(model, split.retain, self.recipe, seed=seed, ranks=ranks, objective=objective)
+
+
+def shrink_and_perturb(
+    model: nn.Module,
+    seed: int,
+    shrink: float = ShrinkPerturb.shrink,
+    perturb: float = ShrinkPerturb.perturb,
+    make_model: MakeModel | None = None,
+) -> Callable[[Parameters], None]:
+    """A change of the weights: all are multiplied by `shrink`, and `perturb` times new random ones are added."""
+    new = new_weights(model, seed, make_model)
+
+    @torch.no_grad()
+    def change(parameters: Parameters) -> None:
+        for name, values in new.items():
+            parameters[name].mul_(shrink).add_(values, alpha=perturb)
+
+    return change

@@ -62,6 +62,14 @@ def layers_with_units(model: nn.Module) -> list[Layer]:
     return layers[:-1] or layers
 
 
+def has_units(model: nn.Module) -> bool:
+    """Whether `layers_with_units` finds any."""
+    try:
+        return bool(layers_with_units(model))
+    except InputError:
+        return False
+
+
 def chosen_rows(
     layers: list[Layer], parameters: Mapping[str, Tensor], gradient: Mapping[str, Tensor], fraction: float
 ) -> dict[str, Tensor]:

@@ -6,18 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import remanence as rm
 from remanence.forecast import CalibrationRun, Difficulty, ReferencePool
 from remanence.forecast.difficulty import SUMMARIES
 from remanence.requests.calibration import (
-    CANDIDATES,
     Calibration,
     CalibrationSettings,
     TrialResult,
     with_targets,
+    without_targets,
 )
 from remanence.requests.criterion import Criterion
 from remanence.requests.method_choice import came_back, method_forecasts, why
+from remanence.requests.routing import Routing, choose_routing, explain
+from remanence.types import Scores
 
 RETRAINING = {"steps": 1000.0, "seconds": 10.0, "test": 0.9}
 
@@ -28,7 +29,7 @@ def difficulty(loss: float) -> Difficulty:
 
 def trial(method: str, loss: float, steps: float, *, reached: bool = True, stays: bool = True) -> TrialResult:
     run = CalibrationRun(f"{loss:g}", difficulty(loss), steps, reached)
-    return TrialResult(run, "mia_confidence", 0.0, 0.01, method, stays if reached else None)
+    return TrialResult(run, 0.0, 0.01, method, stays if reached else None)
 
 
 def calibration(trials: list[TrialResult]) -> Calibration:
@@ -53,7 +54,7 @@ def made() -> Calibration:
 
 
 def test_each_difficulty_takes_the_method_with_the_smallest_expected_cost() -> None:
-    middle, hard = (method_forecasts(made(), difficulty(loss), "mia_confidence") for loss in (5.0, 5000.0))
+    middle, hard = (method_forecasts(made(), difficulty(loss)) for loss in (5.0, 5000.0))
     assert middle[0].method == "out_of_fold"
     assert hard[0].method == "reset"
     assert [candidate.cost for candidate in hard] == sorted(candidate.cost for candidate in hard)
@@ -63,7 +64,7 @@ def test_each_difficulty_takes_the_method_with_the_smallest_expected_cost() -> N
 
 
 def test_the_reason_names_the_others() -> None:
-    sentence = why(method_forecasts(made(), difficulty(5000.0), "mia_confidence"))
+    sentence = why(method_forecasts(made(), difficulty(5000.0)))
     assert sentence.startswith(
         "reset (250 steps, forgotten and stays so with probability 0.90): the smallest"
     )
@@ -72,39 +73,23 @@ def test_the_reason_names_the_others() -> None:
 
 def test_one_method_is_no_choice() -> None:
     one = [entry for entry in made().trials if entry.method == "reset"]
-    assert [
-        found.method for found in method_forecasts(calibration(one), difficulty(5.0), "mia_confidence")
-    ] == ["reset"]
+    assert [found.method for found in method_forecasts(calibration(one), difficulty(5.0))] == ["reset"]
 
 
-@pytest.mark.parametrize(
-    ("metric", "value", "expected"),
-    [
-        ("mia_confidence", 0.74, True),
-        ("mia_confidence", 0.76, False),
-        ("mia_confidence", 1.0, False),
-        ("log_odds", 1.2, True),
-        ("log_odds", -3.0, False),
-    ],
-)
-def test_membership_comes_back_on_one_side(metric: str, value: float, expected: bool) -> None:
-    criterion = Criterion("mia_confidence", 0.8, 0.03)
-    if metric == "log_odds":
-        criterion = Criterion("log_odds", 0.8, 0.3)
-    assert came_back(criterion, value) is expected
+@pytest.mark.parametrize(("value", "expected"), [(1.5, True), (1.3, False), (-3.0, False)])
+def test_membership_comes_back_on_one_side(value: float, expected: bool) -> None:
+    assert came_back(Criterion("excess", 0.8, 0.3), value) is expected
 
 
-def test_auto_takes_no_options_and_targets_come_from_the_calibration() -> None:
-    with pytest.raises(rm.InputError, match="`options` cannot be given with auto; got learning_rate"):
-        CalibrationSettings(method="auto", options={"learning_rate": 0.1})
-    assert CalibrationSettings(method="auto").methods == CANDIDATES
-    assert CalibrationSettings().methods == ("finetune",)
+def test_targets_come_from_the_calibration() -> None:
     assert with_targets("out_of_fold", {"weight": 2.0}, Path("/run/calibration")) == {
         "targets": "/run/calibration",
         "weight": 2.0,
     }
     assert with_targets("out_of_fold", {"targets": "mine"}, Path("/run")) == {"targets": "mine"}
     assert with_targets("reset", {}, Path("/run")) == {}
+    assert with_targets("reset", {"targets": ""}, Path("/run")) == {"targets": "/run"}
+    assert without_targets({"targets": "", "distillation": 0.5}) == {"distillation": 0.5}
 
 
 def test_seconds_and_runs_are_those_of_the_method() -> None:
@@ -114,4 +99,72 @@ def test_seconds_and_runs_are_those_of_the_method() -> None:
     assert both.methods == ("finetune", "reset")
     assert both.seconds_per_step("reset") == 1.0
     assert both.seconds_per_step() == 0.01
-    assert len(both.runs("mia_confidence", "reset")) == 40
+    assert len(both.runs("reset")) == 40
+
+
+LEVELS = np.geomspace(1, 128, 8)
+
+
+def level(
+    method: str, number: int, steps: float, *, lasts: bool = True, done: bool = False, reached: bool = True
+) -> TrialResult:
+    of_level = replace(difficulty(float(LEVELS[number])), done=done)
+    run = CalibrationRun(f"level {number}", of_level, steps, reached)
+    return TrialResult(run, 0.0, 0.01, method, lasts if reached else None)
+
+
+def levels() -> list[TrialResult]:
+    """The two easiest look forgotten; outputs last up to level 4; reset takes 200 steps, shrinking 300."""
+    return [
+        trial
+        for number in range(8)
+        for trial in (
+            level("out_of_fold", number, 30, lasts=number < 5, done=number < 2),
+            level("reset", number, 200),
+            level("shrink_perturb", number, 300),
+        )
+    ]
+
+
+def test_losses_part_examples_where_the_calibration_says_so() -> None:
+    routing = choose_routing(levels(), 1000)
+    assert routing.harder == "reset"
+    assert routing.easy == pytest.approx(np.sqrt(LEVELS[1] * LEVELS[2]))
+    assert routing.hard == pytest.approx(np.sqrt(LEVELS[4] * LEVELS[5]))
+    assert routing.options() == {"easy": routing.easy, "hard": routing.hard, "harder": "reset"}
+
+
+def test_outputs_alone_are_never_chosen_where_they_do_not_last() -> None:
+    """However few steps they take: what comes back was not forgotten."""
+    hidden = [
+        replace(trial, stays=False, run=replace(trial.run, steps=1.0))
+        if trial.method == "out_of_fold"
+        else trial
+        for trial in levels()
+    ]
+    assert choose_routing(hidden, 1000).hard == choose_routing(hidden, 1000).easy
+    lasting = [replace(trial, stays=True) for trial in levels()]
+    assert choose_routing(lasting, 1000) == Routing(
+        pytest.approx(np.sqrt(LEVELS[1] * LEVELS[2])), None, "reset"
+    )
+
+
+def test_without_outputs_or_units_the_others_are_taken() -> None:
+    no_outputs = [trial for trial in levels() if trial.method != "out_of_fold"]
+    assert choose_routing(no_outputs, 1000) == Routing(0.0, 0.0, "reset")
+    no_units = [trial for trial in levels() if trial.method != "reset"]
+    assert choose_routing(no_units, 1000).harder == "shrink_perturb"
+
+
+def test_the_plan_says_how_many_examples_are_unlearned_how_and_why() -> None:
+    routing = choose_routing(levels(), 1000)
+    losses = Scores("privacy_loss", np.arange(6), np.array([0.5, 1.5, 5.0, 20.0, 50.0, 500.0]))
+    sentence = explain(routing.options(), levels(), losses, np.array([0, 1, 2, 4, 5]))
+    assert sentence.startswith("Of 5 examples, 2 with a privacy loss below 2.83 need nothing")
+    assert "1 are drawn towards outputs of models that never saw them (3 of 3 calibration sets" in sentence
+    assert (
+        "for 2 from a loss of 22.6 on, weights are drawn anew by reset (3 of 3 calibration sets" in sentence
+    )
+    assert sentence.endswith(
+        "outputs alone: 0 of 3 calibration sets were forgotten and stayed so, 30 steps)."
+    )

@@ -6,17 +6,14 @@ import pytest
 
 from remanence.cli.exit_codes import ExitCode, exit_code_of
 from remanence.requests import Outcome
-from remanence.requests.criterion import Criterion
 from remanence.requests.outcome import judge, open_requests, outcome_of_all
 from remanence.requests.verdict import SignalVerdict, Verdict, Word
-
-CRITERION = Criterion("mia_confidence", 0.5, 0.03)
 
 
 def audit(verdict_by_oracle: str | None) -> list[dict[str, Any]]:
     return [
         {"metric": "ua", "verdict_by_oracle": "above"},
-        {"metric": "mia_confidence", "verdict_by_oracle": verdict_by_oracle},
+        {"metric": "log_odds", "verdict_by_oracle": verdict_by_oracle},
     ]
 
 
@@ -39,7 +36,7 @@ def verdict(word: Word) -> Verdict:
 def test_the_criterion_must_hold_and_the_verdict_must_confirm_it(
     reached: bool, word: Word, outcome: Outcome, by_oracle: str | None
 ) -> None:
-    found = judge(CRITERION, reached=reached, beyond=(), audit=audit(by_oracle), verdict=verdict(word))
+    found = judge(reached=reached, beyond=(), audit=audit(by_oracle), verdict=verdict(word))
     assert found is outcome
 
 
@@ -58,7 +55,7 @@ def test_without_a_model_that_left_out_such_a_set_only_an_oracle_can_judge(
 ) -> None:
     """The reference models would be extrapolated, for the verdict as for the criterion."""
     beyond = ("it removes all of a class",)
-    found = judge(CRITERION, reached=reached, beyond=beyond, audit=audit(by_oracle), verdict=verdict(word))
+    found = judge(reached=reached, beyond=beyond, audit=audit(by_oracle), verdict=verdict(word))
     assert found is outcome
 
 

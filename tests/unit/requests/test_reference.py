@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from remanence.errors import DataError, InputError
-from remanence.forecast import ReferencePool
+from remanence.forecast import STOPPING, ReferencePool
 from remanence.requests.reference_folds import assign_folds
 
 N, CLASSES, SLOPE = 600, 5, 1.5
@@ -83,37 +83,63 @@ def test_an_example_that_no_two_models_left_out_is_refused() -> None:
         ReferencePool(known.ids, LABELS, never, known.log_odds, known.calls)
 
 
-@pytest.mark.parametrize("models", [20, 40, 57])
+@pytest.mark.parametrize("models", [8, 12, 20, 40, 57])
 def test_folds_leave_everyone_out_about_equally_often(models: int) -> None:
-    left_out = assign_folds(LABELS, models, seed=5)
+    losses = np.random.default_rng(1).exponential(size=N)
+    left_out = assign_folds(LABELS, models, seed=5, losses=losses)
     often = left_out.sum(axis=0)
     assert often.min() >= 2
     assert often.max() - often.min() <= 3
-    shares = [left_out[:, label == LABELS].mean(axis=1) for label in range(CLASSES)]
-    for share in shares:
-        assert sorted(np.round(share, 2))[-4:] == pytest.approx([0.5, 0.5, 0.75, 0.75], abs=0.02)
-        assert np.median(share) == pytest.approx(0.1, abs=0.01)
-
-
-@pytest.mark.parametrize("models", [8, 12, 19])
-def test_a_small_pool_leaves_everyone_out_twice_and_hard_examples_together(models: int) -> None:
-    losses = np.random.default_rng(1).exponential(size=N)
-    left_out = assign_folds(LABELS, models, seed=5, losses=losses)
-    assert left_out.sum(axis=0).min() >= 2
     for label in range(CLASSES):
+        share = left_out[4:, label == LABELS].mean(axis=1)
+        assert sorted(np.round(share, 2))[-4:] == pytest.approx([0.5, 0.5, 0.75, 0.75], abs=0.02)
+        assert len(share) == 4 or min(share) == pytest.approx(max(0.1, 1 / (models - 8)), abs=0.02)
         members = np.flatnonzero(label == LABELS)
-        size = int(np.ceil(2 / (models - 4) * len(members)))
-        hardest = members[np.argsort(losses[members])][-(len(members) % size or size) :]
-        easiest = members[np.argsort(losses[members])][:size]
-        alone = [row for row in left_out if row[members].sum() == size and row[easiest].all()]
-        assert len(alone) == 1  # one model without exactly the easiest block
-        assert any(row[hardest].all() and row[members].sum() == size for row in left_out)
-    assert not np.array_equal(left_out, assign_folds(LABELS, models, seed=5))
+        hardest = members[np.argsort(losses[members])][-len(members) // 4 :]
+        assert left_out[3, hardest].all()  # hard examples of all classes leave together
+        assert left_out[3, members].sum() == len(hardest)
+
+
+@pytest.mark.parametrize("models", [4, 5, 7])
+def test_a_very_small_pool_leaves_everyone_out_twice_in_parts_of_several_sizes(models: int) -> None:
+    left_out = assign_folds(LABELS, models, seed=5)
+    assert (left_out.sum(axis=0) == 2).all()
+    shares = left_out[models // 2 :].mean(axis=1)
+    assert shares.max() > 1.5 * shares.min()
 
 
 def test_too_few_models_are_refused() -> None:
-    with pytest.raises(InputError, match="at least 8; got 7"):
-        assign_folds(LABELS, 7, seed=0)
+    with pytest.raises(InputError, match="at least 4; got 3"):
+        assign_folds(LABELS, 3, seed=0)
+
+
+def test_what_examples_lose_when_all_others_as_hard_leave_is_expected() -> None:
+    rng = np.random.default_rng(2)
+    losses = rng.exponential(size=N)
+    left_out = assign_folds(LABELS, 12, seed=5, losses=losses)
+    known = ReferencePool(np.arange(N), LABELS, left_out, 0.0 * left_out, 0.0 * left_out, losses=losses)
+    log_odds = OWN - 2.0 * known._alike(left_out) + rng.normal(0, 0.2, (12, N))
+    known = replace(known, log_odds=log_odds * left_out)
+    hard = np.argsort(losses)[-N // 10 :]
+    hard = np.concatenate([hard[LABELS[hard] == label][-8:] for label in range(CLASSES)])
+    for rows in (hard, rng.choice(N, 40, replace=False)):
+        removed = np.isin(np.arange(N), rows)
+        true = float((OWN - 2.0 * known._alike(removed)[0])[rows].mean())
+        expected = known.expect(rows)
+        assert abs(expected.log_odds - true) < 0.15
+        assert known.expect_signal(STOPPING, rows).values.mean() == pytest.approx(expected.log_odds, abs=1e-6)
+    without = replace(known, losses=None).expect(rows)
+    assert abs(without.log_odds - true) > 0.3  # as if so many as hard as they left with them
+    assert without.log_odds_spread > 1.5 * expected.log_odds_spread
+
+
+def test_pools_are_joined_model_by_model() -> None:
+    one, other = pool(models=8, seed=1), pool(models=4, seed=2)
+    both = one.joined(other)
+    assert len(both.left_out) == 12
+    assert np.array_equal(both.log_odds[8:], other.log_odds)
+    with pytest.raises(InputError, match="same examples"):
+        one.joined(other.without(np.arange(3)))
 
 
 def test_a_signal_is_expected_example_by_example() -> None:

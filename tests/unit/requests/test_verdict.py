@@ -9,10 +9,25 @@ import pytest
 
 from remanence.errors import InputError
 from remanence.forecast import SignalExpectation
-from remanence.requests.verdict import DECIDING, MARGIN, SignalVerdict, Verdict, Word, excess, judge_signals
+from remanence.requests.verdict import (
+    DECIDING,
+    MARGIN,
+    Excess,
+    SignalVerdict,
+    Verdict,
+    Word,
+    judge_signals,
+    without_models,
+)
 
 SPREAD, MODELS, LEVEL = 0.8, 5, 4.0
 Drawn = tuple[np.ndarray, np.ndarray, SignalExpectation]
+
+
+def excess(before: np.ndarray, after: np.ndarray, expected: SignalExpectation) -> tuple[float, float, float]:
+    """The excess before and after, and its standard error."""
+    made = Excess.of(before, expected)
+    return made(before), made(after), made.error
 
 
 def drawn(rng: np.random.Generator, size: int, remaining: float, *, kept: float = 0.0) -> Drawn:
@@ -27,7 +42,13 @@ def drawn(rng: np.random.Generator, size: int, remaining: float, *, kept: float 
     after = truth + remaining * (LEVEL - truth) + kept * chance + np.sqrt(1 - kept**2) * fresh
     values = truth + rng.normal(0, SPREAD / np.sqrt(MODELS), size)
     expected = SignalExpectation(
-        values, np.full(size, SPREAD**2), np.full(size, MODELS), np.zeros(size, np.int64), 0.0, 0.0
+        values,
+        np.full(size, SPREAD**2),
+        np.full(size, MODELS),
+        np.zeros(size, np.int64),
+        0.0,
+        0.0,
+        np.zeros(size),
     )
     return before, after, expected
 
@@ -59,9 +80,23 @@ def test_shifts_and_fewer_examples_make_the_error_larger() -> None:
     assert excess(before, after, replace(expected, shift=0.1))[2] > plain
     assert excess(before, after, replace(expected, group_shift=0.1))[2] > plain
     few = SignalExpectation(
-        expected.values[:10], expected.variances[:10], expected.models[:10], expected.groups[:10], 0.0, 0.0
+        expected.values[:10],
+        expected.variances[:10],
+        expected.models[:10],
+        expected.groups[:10],
+        0.0,
+        0.0,
+        np.zeros(10),
     )
     assert excess(before[:10], after[:10], few)[2] > plain
+    assert excess(before, after, replace(expected, lowered=np.full(60, 0.2)))[2] == pytest.approx(plain + 0.2)
+
+
+def test_without_models_there_is_nothing_to_judge_by() -> None:
+    verdict = without_models(looks=2)
+    assert (verdict.word, verdict.looks) == (Word.UNJUDGED, 2)
+    assert "there is no model that was never trained on them" in verdict.sentence()
+    assert verdict.document()["signals"] == []
 
 
 def test_a_set_that_models_without_it_are_surer_about_has_an_excess_too() -> None:

@@ -1,4 +1,4 @@
-"""Targets from models that never saw an example: averaged, kept, and refused for other data."""
+"""Targets from models that never saw an example: drawn, kept, and refused for other data."""
 
 from pathlib import Path
 
@@ -25,14 +25,25 @@ def folds(train: Examples) -> FoldTargets:
     rows, random = np.arange(40), torch.Generator().manual_seed(0)
     masks = (rows < 30, rows < 30, (rows >= 30) & (rows < 35))
     made = [(mask, torch.randn(int(mask.sum()), 10, generator=random)) for mask in masks]
-    return FoldTargets.averaged(train, made)
+    return FoldTargets.drawn(train, made)
 
 
-def test_the_targets_are_mean_probabilities() -> None:
+def test_the_targets_are_those_of_one_model_each() -> None:
     train, random = examples(), torch.Generator().manual_seed(0)
-    one, two = (torch.randn(30, 10, generator=random) for _ in range(2))
-    mean = (one.softmax(dim=1) + two.softmax(dim=1)) / 2
-    torch.testing.assert_close(folds(train).of(train.take(train.ids[:30])).softmax(dim=1), mean)
+    both = torch.stack([torch.randn(30, 10, generator=random).log_softmax(dim=1) for _ in range(2)])
+    outputs = folds(train).of(train.take(train.ids[:30]))
+    from_first, from_second = (torch.isclose(outputs, one).all(dim=1) for one in both)
+    assert (from_first ^ from_second).all()
+    assert 5 <= from_first.sum() <= 25
+
+
+def test_losses_are_kept_and_leave_with_their_examples(tmp_path: Path) -> None:
+    train = examples()
+    made = FoldTargets.drawn(train, [(np.ones(40, bool), torch.zeros(40, 10))], losses=np.arange(40.0))
+    made.without(train.ids[:2]).write(tmp_path / "folds")
+    assert read_fold_targets(tmp_path / "folds").losses_of(train.ids[[5, 2]]).tolist() == [5.0, 2.0]
+    with pytest.raises(rm.errors.DataError, match="privacy losses of the examples"):
+        folds(train).losses_of(train.ids[:1])
 
 
 def test_written_and_read_they_are_the_same(tmp_path: Path) -> None:
@@ -59,7 +70,7 @@ def test_other_data_are_refused() -> None:
 
 def test_no_models_are_refused() -> None:
     with pytest.raises(rm.InputError, match="at least one model"):
-        FoldTargets.averaged(examples(), [])
+        FoldTargets.drawn(examples(), [])
 
 
 def test_a_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
