@@ -19,6 +19,7 @@ from remanence.gradients.evaluation_mode import evaluating
 from remanence.gradients.example_norms import prepare_engine, refuse_infinite, total_norms
 from remanence.gradients.norm_engine import NormEngine
 from remanence.losses import Readout, class_logits, cross_entropy, logits_of
+from remanence.machine import norm_constants
 from remanence.training.ranks import SINGLE_PROCESS, Ranks
 from remanence.types import Ids, Mechanism, Trace
 
@@ -69,7 +70,8 @@ def trace_from_rows(
 ) -> Trace:
     """The trace of the statistics at several steps."""
     tables: dict[str, Any] = {name: np.stack([row[name] for row in rows]) for name in _NAMES}
-    return Trace(ids, np.array(steps, dtype=np.int64), mechanism=mechanism, provenance=provenance, **tables)
+    noted = {**provenance, "norm_constants": norm_constants().label}
+    return Trace(ids, np.array(steps, dtype=np.int64), mechanism=mechanism, provenance=noted, **tables)
 
 
 def _batch_size(engine: NormEngine, examples: Examples, device: torch.device) -> int:
