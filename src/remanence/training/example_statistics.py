@@ -20,12 +20,15 @@ from remanence.gradients.example_norms import prepare_engine, refuse_infinite, t
 from remanence.gradients.norm_engine import NormEngine
 from remanence.losses import Readout, class_logits, cross_entropy, logits_of
 from remanence.machine import norm_constants
+from remanence.training.interpolation import along_steps, interpolate_norms
 from remanence.training.ranks import SINGLE_PROCESS, Ranks
 from remanence.types import Ids, Mechanism, Trace
 
-Row = dict[str, NDArray[np.float32]]
-"""The statistics of all examples, by name."""
-_NAMES = ("norms", "confidence", "error")
+Row = dict[str, NDArray[Any]]
+"""The statistics of all examples, by name: `STATISTICS`, and `moments` where they are of different steps."""
+STATISTICS = ("norms", "confidence", "error")
+_FORWARD_BATCH = 256
+"""Examples per batch of a forward pass: the probes of the adaptive placement are one batch."""
 
 
 def example_statistics(
@@ -44,12 +47,12 @@ def example_statistics(
     share = ranks.share(torch.arange(len(examples)))
     device = device_of(model)
     engine = prepare_engine(model, examples.readout.loss, None, None, by_parameter=False)
-    parts = [torch.zeros(len(_NAMES), 0)]
+    parts = [torch.zeros(len(STATISTICS), 0)]
     with evaluating(model), remembering(engine):
         size = _batch_size(engine, examples, device)
         for rows, batch in zip(torch.split(share, size), examples.batches(size, share), strict=True):
             inputs, labels = moved(batch, device)
-            with _captured_outputs(model) as outputs:
+            with captured_outputs(model) as outputs:
                 table = engine.squared_norms(inputs, labels)
             refuse_infinite(table, examples.ids[rows.numpy()].tolist())
             norms = total_norms(table, engine.dtype, squared=False).float()
@@ -58,7 +61,7 @@ def example_statistics(
             )
             parts.append(torch.stack([norms, confidence, error]).cpu())
     values = torch.cat(parts, dim=1).numpy()
-    return {name: ranks.gather(values[i], share.numpy(), len(examples)) for i, name in enumerate(_NAMES)}
+    return {name: ranks.gather(values[i], share.numpy(), len(examples)) for i, name in enumerate(STATISTICS)}
 
 
 def trace_from_rows(
@@ -68,25 +71,40 @@ def trace_from_rows(
     mechanism: Mechanism,
     provenance: Mapping[str, str],
 ) -> Trace:
-    """The trace of the statistics at several steps."""
-    tables: dict[str, Any] = {name: np.stack([row[name] for row in rows]) for name in _NAMES}
+    """The trace of the statistics at several steps; norms that are NaN are interpolated, and marked as such."""
+    at = np.array(steps, dtype=np.int64)
+    tables: dict[str, Any] = {name: np.stack([row[name] for row in rows]) for name in STATISTICS}
+    measured = ~np.isnan(tables["norms"])
+    if not measured.all():
+        tables["norms"] = interpolate_norms(tables["norms"], tables["error"], at).astype(np.float32)
+        tables |= {name: along_steps(tables[name], at).astype(np.float32) for name in ("confidence", "error")}
+        tables["measured"] = measured
+    if all("moments" in row for row in rows):
+        moments = np.stack([row["moments"] for row in rows])
+        tables["moments"] = np.where(moments < 0, at[:, None], moments)
     noted = {**provenance, "norm_constants": norm_constants().label}
-    return Trace(ids, np.array(steps, dtype=np.int64), mechanism=mechanism, provenance=noted, **tables)
+    return Trace(ids, at, mechanism=mechanism, provenance=noted, **tables)
 
 
 def _batch_size(engine: NormEngine, examples: Examples, device: torch.device) -> int:
     return engine.fitting_batch_size(*moved(examples.batch(torch.zeros(1, dtype=torch.int64)), device))
 
 
-def error_norms(model: nn.Module, examples: Examples, ranks: Ranks = SINGLE_PROCESS) -> NDArray[np.float32]:
-    """The error norms of a few examples, from one forward pass."""
+def example_errors(model: nn.Module, examples: Examples, ranks: Ranks = SINGLE_PROCESS) -> Row:
+    """Confidence and error norm of every example from a forward pass in evaluation mode; the norms are NaN."""
     share = ranks.share(torch.arange(len(examples)))
     device = device_of(model)
-    inputs, labels = moved(examples.batch(share), device)
+    parts = [torch.zeros(2, 0)]
     with evaluating(model), torch.no_grad():
-        outputs = call(model, inputs)
-    _, error = confidence_and_error(examples.readout, outputs, labels)
-    return ranks.gather(error.cpu().numpy(), share.numpy(), len(examples))
+        for batch in examples.batches(_FORWARD_BATCH, share):
+            inputs, labels = moved(batch, device)
+            outputs = call(model, inputs)
+            parts.append(torch.stack(confidence_and_error(examples.readout, outputs, labels)).cpu())
+    values = torch.cat(parts, dim=1).numpy()
+    row = {
+        name: ranks.gather(values[i], share.numpy(), len(examples)) for i, name in enumerate(STATISTICS[1:])
+    }
+    return {"norms": np.full(len(examples), np.nan, np.float32), **row}
 
 
 def confidence_and_error(readout: Readout, outputs: Any, labels: Any) -> tuple[Tensor, Tensor]:
@@ -123,7 +141,7 @@ def _confidence_and_error_of_loss(readout: Readout, outputs: Any, labels: Any) -
 
 
 @contextmanager
-def _captured_outputs(model: nn.Module) -> Iterator[list[Any]]:
+def captured_outputs(model: nn.Module) -> Iterator[list[Any]]:
     """Outputs of the model during the block: the norm pass computes them, so they need no second forward pass."""
     outputs: list[Any] = []
 
