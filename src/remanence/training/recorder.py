@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from remanence.batches import device_of
 from remanence.data import Examples
-from remanence.errors import InputError
+from remanence.errors import DataError, InputError
 from remanence.gradients.in_flight import FlightNorms, norms_in_flight
 from remanence.losses import ExampleLoss, loss_function
 from remanence.storage import TRACE_FILES, Draft, seal_in_place, write_trace
@@ -157,7 +157,7 @@ class Recorder:
         loaded = examples_to_record(examples, task)
         if loss is not None:
             loaded = loaded.with_readout(replace(loaded.readout, loss=loss_function(loss)))
-        self._examples = loaded if ids is None else loaded.take(as_ids(ids))
+        self._examples, self._some = loaded if ids is None else loaded.take(as_ids(ids)), ids is not None
         stated = checked_mechanism(mechanism, task, len(loaded), model, total_steps)
         self._mechanism = noted_mechanism(stated, model, optimizer, departures)
         given = dict(provenance or {})
@@ -202,10 +202,11 @@ class Recorder:
         refuse_wrapped(self._model)
         plan, began = self._plan, time.perf_counter()
         rows, columns = self._signals.positions(ids)
-        recorded = self._in_flight and plan.records_step(columns, self._step)
-        if not recorded and not plan.allows(
-            0.0, self._step
-        ):  # a step so short that even its errors cost too much
+        if len(rows) < len(ids) and not self._some:
+            raise DataError(f"All {len(ids)} ids of the batch must be those of examples; {len(rows)} are.")
+        recorded = self._in_flight and len(rows) > 0 and plan.records_step(columns, self._step)
+        # a step may be so short that even its errors cost too much
+        if not len(rows) or not (recorded or plan.allows(0.0, self._step)):
             yield
             return
         with captured_outputs(self._model) as outputs, self._flight(recorded) as norms:

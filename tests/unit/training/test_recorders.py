@@ -157,6 +157,16 @@ def test_a_model_with_batch_norm_is_recorded_in_passes() -> None:
         with_overhead(net, in_flight=True)
 
 
+def test_a_part_of_the_examples_is_recorded_in_flight() -> None:
+    net = model()
+    recorder = with_overhead(net, ids=[103, 117, 139])
+    train_in_blocks(net, recorder)
+    trace = recorder.finish()
+    whole = with_overhead(again := model())
+    train_in_blocks(again, whole)
+    np.testing.assert_allclose(trace.norms, whole.finish().norms[:, [3, 17, 39]], rtol=1e-5)
+
+
 def test_without_batch_blocks_the_budget_is_spent_on_passes() -> None:
     net = model()
     recorder = with_overhead(net)
