@@ -33,7 +33,7 @@ from remanence.gradients import norms_in_flight
 from remanence.scores import privacy_loss
 from remanence.tasks.recipe import couples_examples
 from remanence.training import Training, placed_steps
-from remanence.training.example_statistics import example_errors, example_statistics, trace_from_rows
+from remanence.training.example_statistics import error_norms, example_statistics, trace_from_rows
 from remanence.training.overhead_plan import OverheadPlan
 from remanence.types import Trace
 
@@ -68,7 +68,7 @@ def costs(case: Case, examples: int, rounds: int) -> dict[str, float]:
     model, steps = training.model, training.steps()
     works: dict[str, Callable[[], object]] = {
         "exact": lambda: example_statistics(model, training.examples),
-        "errors": lambda: example_errors(model, training.examples),
+        "errors": lambda: error_norms(model, training.examples),
     }
     if not couples_examples(model.modules()):
         works["shared"] = lambda: epoch_of(training, steps, True)
@@ -139,7 +139,7 @@ def replayed(run: Dense, overhead: float, cost: dict[str, float], way: str) -> d
     seconds = [0.0]
     plan = OverheadPlan(overhead, int(run.ends[-1]), run.n, run.per_epoch, clock=lambda: seconds[0])
     in_flight = way != "passes"
-    rows = flown(run, plan, cost[way], seconds) if in_flight else passed(run, plan, cost, seconds)
+    rows = flown(run, plan, cost, way, seconds) if in_flight else passed(run, plan, cost, seconds)
     steps = np.array(list(rows))
     norms = np.stack([row["norms"] for row in rows.values()])
     trace = trace_from_rows(run.names, steps.tolist(), list(rows.values()), run.mechanism, {})
@@ -149,7 +149,8 @@ def replayed(run: Dense, overhead: float, cost: dict[str, float], way: str) -> d
     return {
         "overhead": overhead,
         "spent": round(plan.share, 4),
-        "counts": plan.counts,
+        "passes": plan.passes,
+        "steps": plan.recorded_steps,
         "measured": round(float((~np.isnan(norms)).sum()) / (run.epochs * run.n), 4),
         **compared(privacy_loss(trace).values, truth),
         "held": compared(run.loss(*kept), truth),
@@ -157,24 +158,27 @@ def replayed(run: Dense, overhead: float, cost: dict[str, float], way: str) -> d
 
 
 def passed(run: Dense, plan: OverheadPlan, cost: dict[str, float], seconds: list[float]) -> dict[int, Any]:
-    """Rows of a recorder that makes exact and forward passes."""
+    """Rows of a recorder that makes exact passes; training errors between them, whose confidence is not replayed."""
     rows: dict[int, Any] = {}
     for epoch in range(1, run.epochs + 1):
         seconds[0] += 1.0
         plan.note_errors(float(np.mean(run.tables["free"][epoch - 1].astype(np.float64) ** 2)))
         step = int(run.ends[epoch])
-        kind = plan.next_row(step)
-        if kind is not None:
-            with plan.recording(kind, step):
-                seconds[0] += cost[kind]
-            rows[step] = {name: run.tables[name][epoch].copy() for name in ("norms", "confidence", "error")}
-            if kind == "errors":
-                rows[step]["norms"][:] = np.nan
+        if plan.makes_pass(step):
+            with plan.passing(step):
+                seconds[0] += cost["exact"]
+            rows[step] = {name: run.tables[name][epoch] for name in ("norms", "confidence", "error")}
+        else:
+            errors = run.tables["free"][epoch - 1]
+            rows[step] = {"norms": np.full(run.n, np.nan, np.float32), "confidence": errors, "error": errors}
     return rows
 
 
-def flown(run: Dense, plan: OverheadPlan, extra: float, seconds: list[float]) -> dict[int, Any]:
+def flown(
+    run: Dense, plan: OverheadPlan, cost: dict[str, float], way: str, seconds: list[float]
+) -> dict[int, Any]:
     """Rows of a recorder in flight; confidence is not replayed."""
+    extra = cost[way]
     rows: dict[int, Any] = {}
     moments = run.tables["moments"]
     for epoch in range(run.epochs):
@@ -190,6 +194,10 @@ def flown(run: Dense, plan: OverheadPlan, extra: float, seconds: list[float]) ->
         errors = run.tables["free"][epoch]
         plan.note_errors(float(np.mean(errors.astype(np.float64) ** 2)))
         rows[int(run.ends[epoch + 1])] = {"norms": norms, "confidence": errors, "error": errors}
+    missing = np.isnan([row["norms"] for row in rows.values()]).all(axis=0)
+    with plan.spending():  # at the end, the recorder measures what no step has measured
+        seconds[0] += cost["exact"] * missing.mean()
+    norms[missing] = run.tables["norms"][-1, missing]
     return rows
 
 

@@ -27,8 +27,6 @@ from remanence.types import Ids, Mechanism, Trace
 Row = dict[str, NDArray[Any]]
 """The statistics of all examples, by name: `STATISTICS`, and `moments` where they are of different steps."""
 STATISTICS = ("norms", "confidence", "error")
-_FORWARD_BATCH = 256
-"""Examples per batch of a forward pass: the probes of the adaptive placement are one batch."""
 
 
 def example_statistics(
@@ -90,21 +88,15 @@ def _batch_size(engine: NormEngine, examples: Examples, device: torch.device) ->
     return engine.fitting_batch_size(*moved(examples.batch(torch.zeros(1, dtype=torch.int64)), device))
 
 
-def example_errors(model: nn.Module, examples: Examples, ranks: Ranks = SINGLE_PROCESS) -> Row:
-    """Confidence and error norm of every example from a forward pass in evaluation mode; the norms are NaN."""
+def error_norms(model: nn.Module, examples: Examples, ranks: Ranks = SINGLE_PROCESS) -> NDArray[np.float32]:
+    """The error norms of a few examples, from one forward pass."""
     share = ranks.share(torch.arange(len(examples)))
     device = device_of(model)
-    parts = [torch.zeros(2, 0)]
+    inputs, labels = moved(examples.batch(share), device)
     with evaluating(model), torch.no_grad():
-        for batch in examples.batches(_FORWARD_BATCH, share):
-            inputs, labels = moved(batch, device)
-            outputs = call(model, inputs)
-            parts.append(torch.stack(confidence_and_error(examples.readout, outputs, labels)).cpu())
-    values = torch.cat(parts, dim=1).numpy()
-    row = {
-        name: ranks.gather(values[i], share.numpy(), len(examples)) for i, name in enumerate(STATISTICS[1:])
-    }
-    return {"norms": np.full(len(examples), np.nan, np.float32), **row}
+        outputs = call(model, inputs)
+    _, error = confidence_and_error(examples.readout, outputs, labels)
+    return ranks.gather(error.cpu().numpy(), share.numpy(), len(examples))
 
 
 def confidence_and_error(readout: Readout, outputs: Any, labels: Any) -> tuple[Tensor, Tensor]:

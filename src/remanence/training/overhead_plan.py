@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +15,10 @@ from numpy.typing import NDArray
 from remanence.errors import InputError
 from remanence.training.placement import LONGEST_GAP
 
-RowKind = Literal["exact", "errors"]
-"""A pass that measures all norms, or a forward pass that only shows the errors."""
 EARLY = 0.25
 """The share of the budget that may be spent by a share of the training, as its exponent: most of it is early."""
 NEGLIGIBLE = 0.01
 """Steps whose mean squared error is below this share of the largest so far add nothing to the ranks."""
-ERRORS_PER_EXACT = 2
-"""Forward passes after each exact pass: they cost a third, and errors give the ranks of most norms."""
 PLAIN_STEPS = 3
 """Steps that are timed without recording before the cost of recording a step is known."""
 FRESH = 0.5
@@ -56,10 +51,9 @@ class OverheadPlan:
         self._overhead, self._total, self._start, self._clock = overhead, total_steps, start, clock
         self._epoch_steps, self._began = epoch_steps, clock()
         self._passes_spent = 0.0
-        self._cost: dict[str, float] = {}
-        self.counts = {"exact": 0, "errors": 0, "steps": 0}
-        self._since_exact = 0
-        self._last_row = start
+        self._pass_cost: float | None = None
+        self.passes, self.recorded_steps = 0, 0
+        self._last_pass = start
         self._largest_error, self._matters = 0.0, True
         self._last_measured = np.full(n_examples, -1, np.int64)
         self._plain: deque[float] = deque(maxlen=99)
@@ -72,7 +66,7 @@ class OverheadPlan:
         if not self._plain:
             return self._passes_spent + self._recorded_seconds / 2
         return self._passes_spent + max(
-            0.0, self._recorded_seconds - self.counts["steps"] * median(self._plain)
+            0.0, self._recorded_seconds - self.recorded_steps * median(self._plain)
         )
 
     @property
@@ -103,34 +97,29 @@ class OverheadPlan:
         self._passes_spent += seconds
 
     @contextmanager
-    def recording(self, kind: RowKind, step: int) -> Iterator[None]:
-        """Count the time of a row, and remember it as the cost of its kind."""
+    def passing(self, step: int) -> Iterator[None]:
+        """Count the time of an exact pass, and expect the next one to cost the same."""
         before = self._passes_spent
         with self.spending():
             yield
-        self._cost[kind] = self._passes_spent - before
-        self.counts[kind] += 1
-        self._last_row, self._since_exact = step, 0 if kind == "exact" else self._since_exact + 1
+        self._pass_cost = self._passes_spent - before
+        self.passes += 1
+        self._last_pass = step
 
     def note_errors(self, mean_square: float) -> None:
         """The mean squared error norm of the latest steps or row: where it is negligible, nothing is recorded."""
         self._largest_error = max(self._largest_error, mean_square)
         self._matters = mean_square >= NEGLIGIBLE * self._largest_error
 
-    def next_row(self, step: int) -> RowKind | None:
-        """What to record after this step; an exact pass at the end, whose cost is kept in reserve."""
+    def makes_pass(self, step: int) -> bool:
+        """Whether to make an exact pass after this step; always at the end, for which its cost is kept in reserve."""
         if step >= self._total:
-            return "exact"
-        if not (self._matters or step >= LONGEST_GAP * max(self._last_row, 1)):
-            return None
+            return True
+        if not (self._matters or step >= LONGEST_GAP * max(self._last_pass, 1)):
+            return False
         # a pass that was never timed is taken to cost an epoch of training
-        exact = self._cost.get(
-            "exact", self._training_seconds() / max(1, step - self._start) * self._epoch_steps
-        )
-        errors = self._cost.get("errors", exact / 3)
-        if not self.counts["exact"] or self._since_exact >= ERRORS_PER_EXACT or math.isinf(self._overhead):
-            return "exact" if self.allows(2 * exact, step) else None
-        return "errors" if self.allows(errors + exact, step) else None
+        epoch = self._training_seconds() / max(1, step - self._start) * self._epoch_steps
+        return self.allows(2 * (epoch if self._pass_cost is None else self._pass_cost), step)
 
     def records_step(self, columns: NDArray[np.int64], step: int) -> bool:
         """Whether to measure the norms of these examples in the step that uses them."""
@@ -150,8 +139,8 @@ class OverheadPlan:
             return
         self._last_measured[columns] = step
         self._recorded_seconds += seconds
-        self.counts["steps"] += 1
+        self.recorded_steps += 1
 
     def _step_cost(self) -> float:
-        recorded = self.counts["steps"]
+        recorded = self.recorded_steps
         return max(0.0, self._recorded_seconds / recorded - median(self._plain)) if recorded else 0.0

@@ -25,12 +25,12 @@ from remanence.training.example_statistics import (
     Row,
     captured_outputs,
     confidence_and_error,
-    example_errors,
+    error_norms,
     example_statistics,
     trace_from_rows,
 )
 from remanence.training.mechanism_notes import noted_mechanism
-from remanence.training.overhead_plan import OverheadPlan, RowKind
+from remanence.training.overhead_plan import OverheadPlan
 from remanence.training.placement import (
     Placement,
     candidate_steps,
@@ -55,7 +55,6 @@ from remanence.types import Ids, Mechanism, Reduction, Trace, as_ids
 
 CHECKPOINTS = 35
 """Number of checkpoints after the start by default, as in the paper."""
-_ROW_KINDS: tuple[RowKind | None, ...] = (None, "exact", "errors")
 
 
 class Recorder:
@@ -77,8 +76,8 @@ class Recorder:
 
     With `overhead`, it measures what recording costs and keeps to that share of the training time. If each forward and
     backward pass is in a `batch` block, a model without BatchNorm is recorded in flight: some of the steps also yield
-    the norms of their examples, and the errors that the other steps show fill the gaps. Otherwise it makes exact passes
-    and, between them, forward passes whose errors fill the gaps. `trace.measured` says which norms were measured.
+    the norms of their examples. Otherwise it makes exact passes. The errors that all other steps show fill the gaps;
+    `trace.measured` says which norms were measured.
 
     ```python
     recorder = rm.Recorder(model, train_set, total_steps=1000, mechanism=mechanism, overhead=0.05)
@@ -229,7 +228,7 @@ class Recorder:
         if self._plan is not None:
             self._end_period(self._plan)
         elif self._is_checkpoint():
-            self._record("exact")
+            self._record()
 
     def trace(self) -> Trace:
         """The trace of the whole training; an error before its end."""
@@ -247,10 +246,8 @@ class Recorder:
         """What was recorded so far, and, with `overhead`, its share of the training time."""
         if self._plan is None:
             return f"{len(self._recorded)} exact passes"
-        counts = self._plan.counts
-        passes = f"{counts['exact']} exact and {counts['errors']} forward passes"
-        steps = f"norms in flight at {counts['steps']} of {self._step} steps"
-        done = steps if self._flies else passes
+        steps = f"norms in flight at {self._plan.recorded_steps} of {self._step} steps"
+        done = steps if self._flies else f"{self._plan.passes} exact passes"
         return f"{done}; {100 * self._plan.share:.1f} % of the training time"
 
     @property
@@ -278,14 +275,15 @@ class Recorder:
                     self._measure_missing(row)
             self._keep(row)
             return
-        kind = _ROW_KINDS[self._ranks.decision_of_first(_ROW_KINDS.index(plan.next_row(self._step)))]
-        if kind is None:
-            return
-        with plan.recording(kind, self._step):
-            self._record(kind)
-        if mean_square is None:
-            errors = self._store.row(self._step)["error"].astype(np.float64)
-            plan.note_errors(float(np.mean(errors**2)))
+        if self._ranks.decision_of_first(int(plan.makes_pass(self._step))):
+            with plan.passing(self._step):
+                self._record()
+            if mean_square is None:
+                errors = self._store.row(self._step)["error"].astype(np.float64)
+                plan.note_errors(float(np.mean(errors**2)))
+        elif mean_square is not None:
+            del row["moments"]  # those of the passes are the steps of their rows
+            self._keep(row)
 
     def _measure_missing(self, row: Row) -> None:
         """At the end, measure the examples that no step has measured."""
@@ -309,7 +307,7 @@ class Recorder:
         last_step = self._recorded[-1]
         last_errors = self._store.row(last_step)["error"][self._examples.positions(self._probes.ids)]
         with whole_model(self._model, self._task, self._ranks) as model:
-            errors = example_errors(model, self._probes, self._ranks)["error"]
+            errors = error_norms(model, self._probes, self._ranks)
         return is_due(self._step, last_step, errors, last_errors)
 
     def finish(self) -> Trace:
@@ -339,7 +337,7 @@ class Recorder:
         self._store.clear()
         self._ranks.wait()
         if self._plan is None:
-            self._record("exact")
+            self._record()
 
     def _resume(self) -> None:
         """Continue from the rows on disk: all rows until now must be there, later ones are removed."""
@@ -349,13 +347,10 @@ class Recorder:
         for step in required:
             self._store.row(step)
 
-    def _record(self, kind: RowKind) -> None:
+    def _record(self) -> None:
         """Make a pass over all examples and keep its row."""
         with whole_model(self._model, self._task, self._ranks) as model:
-            if kind == "exact":
-                self._keep(example_statistics(model, self._examples, ranks=self._ranks))
-            else:
-                self._keep(example_errors(model, self._examples, self._ranks))
+            self._keep(example_statistics(model, self._examples, ranks=self._ranks))
 
     def _keep(self, row: Row) -> None:
         self._store.keep(self._step, row)
