@@ -227,7 +227,8 @@ def merged(earlier: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
         if name in WAYS and name not in measured["ways"]
     }
     return {
-        **measured,
+        **earlier,
+        **{key: value for key, value in measured.items() if value is not None},
         "ways": {**measured["ways"], **peers},
         "refused": earlier.get("refused", measured["refused"]),
         "in_flight": measured.get("in_flight", earlier.get("in_flight")),

@@ -310,14 +310,13 @@ def main() -> None:
     for part in arguments.parts:
         if part == "agreement":
             results[part] = agreement(arguments.work, arguments.examples, results["costs"])
-        else:
-            results[part] = {}
-            for name, case in CASES.items():
-                amount = arguments.rounds if part == "costs" else arguments.epochs
-                measure = costs if part == "costs" else real
-                results[part][name] = measure(case, arguments.examples, amount)
-                print(part, name, results[part][name], flush=True)
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+            continue
+        measure, amount = (costs, arguments.rounds) if part == "costs" else (real, arguments.epochs)
+        for name, case in CASES.items():
+            results.setdefault(part, {})[name] = measure(case, arguments.examples, amount)
+            print(part, name, results[part][name], flush=True)
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     if results.get("agreement"):
         table(results["agreement"])
         draw(results["agreement"])

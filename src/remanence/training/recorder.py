@@ -207,6 +207,7 @@ class Recorder:
         # a step may be so short that even its errors cost too much
         if not len(rows) or not (recorded or plan.allows(0.0, self._step)):
             yield
+            plan.note_step(columns, self._step, time.perf_counter() - began, recorded=False)
             return
         with captured_outputs(self._model) as outputs, self._flight(recorded) as norms:
             plan.charge(time.perf_counter() - began)
