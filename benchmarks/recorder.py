@@ -276,7 +276,7 @@ def real(case: Case, examples: int, epochs: int) -> dict[str, Any]:
         watched.model, watched.examples, total_steps=watched.total_steps, overhead=0.05, **options
     )
     without, recorded = Stopwatch(), Stopwatch()
-    recorder._plan._clock, recorder._plan._began = recorded, 0.0  # its own loop only, not the other one
+    recorder._plan.clock, recorder._plan._began = recorded, 0.0  # its own loop only, not the other one
     steps, recorded_steps = plain.steps(), watched.steps()
     for _ in range(epochs):
         without.run(lambda: epoch_of(plain, steps))

@@ -48,7 +48,7 @@ class OverheadPlan:
     ) -> None:
         if not overhead > 0:
             raise InputError(f"`overhead` must be a share of the training time above 0; got {overhead}.")
-        self._overhead, self._total, self._start, self._clock = overhead, total_steps, start, clock
+        self._overhead, self._total, self._start, self.clock = overhead, total_steps, start, clock
         self._epoch_steps, self._began = epoch_steps, clock()
         self._passes_spent = 0.0
         self._pass_cost: float | None = None
@@ -75,7 +75,7 @@ class OverheadPlan:
         return self.spent / max(self._training_seconds(), 1e-9)
 
     def _training_seconds(self) -> float:
-        return self._clock() - self._began - self.spent
+        return self.clock() - self._began - self.spent
 
     def allows(self, seconds: float, step: int) -> bool:
         """Whether this much more may be spent after `step` steps."""
@@ -88,9 +88,9 @@ class OverheadPlan:
     @contextmanager
     def spending(self) -> Iterator[None]:
         """Count the time of a block as a cost of recording."""
-        began = self._clock()
+        began = self.clock()
         yield
-        self.charge(self._clock() - began)
+        self.charge(self.clock() - began)
 
     def charge(self, seconds: float) -> None:
         """Count this time as a cost of recording."""

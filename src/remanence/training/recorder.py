@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -199,7 +198,7 @@ class Recorder:
         if self._plan is None:
             raise InputError("`batch` is for recording within a budget; give the recorder an `overhead`.")
         refuse_wrapped(self._model)
-        plan, began = self._plan, time.perf_counter()
+        plan, began = self._plan, self._plan.clock()
         rows, columns = self._signals.positions(ids)
         if len(rows) < len(ids) and not self._some:
             raise DataError(f"All {len(ids)} ids of the batch must be those of examples; {len(rows)} are.")
@@ -207,13 +206,13 @@ class Recorder:
         # a step may be so short that even its errors cost too much
         if not len(rows) or not (recorded or plan.allows(0.0, self._step)):
             yield
-            plan.note_step(columns, self._step, time.perf_counter() - began, recorded=False)
+            plan.note_step(columns, self._step, plan.clock() - began, recorded=False)
             return
         with captured_outputs(self._model) as outputs, self._flight(recorded) as norms:
-            plan.charge(time.perf_counter() - began)
-            began = time.perf_counter()
+            plan.charge(plan.clock() - began)
+            began = plan.clock()
             yield
-        plan.note_step(columns, self._step, time.perf_counter() - began, recorded=recorded)
+        plan.note_step(columns, self._step, plan.clock() - began, recorded=recorded)
         with plan.spending():
             output = rows_of(outputs, torch.from_numpy(rows), len(ids))
             labels = self._examples.labels[columns].to(device_of(self._model))
