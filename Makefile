@@ -136,9 +136,12 @@ bench-streams: $(VENV)/.core ## twenty requests in sequence, in one batch, and r
 bench-study: $(VENV)/.core ## two workers against one on equal stages, and ten kills against none; ten minutes on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/study.py --kills 10
 
-bench-recorder: $(VENV)/.dev ## what recording costs, and how few checkpoints are enough (an hour on one core)
+# examples of each run; at 2,000, the nine dense runs alone take most of a day on one core, but each is kept when it is done
+EXAMPLES ?= 2000
+bench-recorder: $(VENV)/.dev ## what recording costs, and how well it ranks: EXAMPLES=384 takes two hours on one core, the default of 2,000 a day
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/placement.py --work .bench/placement --out benchmarks/results
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/recorder.py --out benchmarks/results
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/recorder_runs.py --work .bench/recorder --examples $(EXAMPLES)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/recorder.py --work .bench/recorder --examples $(EXAMPLES)
 
 lint: $(VENV)/.dev ## ruff, mypy strict, the layers, no code twice
 	$(BIN)/ruff check .
@@ -152,6 +155,7 @@ format: $(VENV)/.dev ## let ruff mend what it can
 	$(BIN)/ruff format .
 
 bench-norms: peers ## per-example gradient norms beside a plain pass and the peers; most of an hour on one core
+	OMP_NUM_THREADS=1 $(BIN)/remanence doctor --measure
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/norms.py
 
 peers: $(VENV)/.dev ## install BackPACK for comparison, without its pins on other packages

@@ -14,6 +14,8 @@ import remanence as rm
 from remanence.gradients import norms_in_flight
 from remanence.gradients.norm_engine import NormEngine
 from remanence.losses import cross_entropy
+from remanence.machine import using_constants
+from remanence.machine.norm_constants import BUILT_IN
 
 Way = Callable[[], Tensor | None]
 """One pass over the batch; norms, or None for passes that give none."""
@@ -54,6 +56,17 @@ def remanence(model: nn.Module, x: Tensor, y: Tensor) -> Way:
     """As in a sweep over a data set: the rehearsal and the check against the loop are behind us."""
     engine = NormEngine(model, cross_entropy, dict(model.named_parameters()))
     return lambda: torch.stack(list(engine.squared_norms(x, y).values())).sum(0).sqrt()
+
+
+def remanence_built_in(model: nn.Module, x: Tensor, y: Tensor) -> Way:
+    """The same with the built-in constants, where others were measured on this machine."""
+    run = remanence(model, x, y)
+
+    def with_built_in() -> Tensor | None:
+        with using_constants(BUILT_IN):
+            return run()
+
+    return with_built_in
 
 
 def remanence_single_calls(model: nn.Module, x: Tensor, y: Tensor) -> Way:
@@ -144,6 +157,7 @@ WAYS: dict[str, Callable[[nn.Module, Tensor, Tensor], Way]] = {
     "forward only": forward,
     "forward + input gradients": input_gradients,
     "Remanence": remanence,
+    "Remanence, built-in constants": remanence_built_in,
     "Remanence, single calls": remanence_single_calls,
     "loop of one": loop,
     "torch.func, chunk 4": vmapped(4),

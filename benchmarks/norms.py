@@ -2,6 +2,7 @@
 
     python benchmarks/norms.py            all cases, most of an hour on one core
     python benchmarks/norms.py --quick    few rounds
+    python benchmarks/norms.py --own      without the peers, which keep their last figures
 
 Ways take turns, round after round, so that a busy machine slows all of them alike; a figure is the median
 over rounds of the ratio to the mean of the plain passes before and after. Peak memory comes from one process
@@ -27,6 +28,7 @@ import torch
 from norm_ways import WAYS, Way, plain, training_step
 from torch import Tensor, nn
 
+from remanence.machine import norm_constants
 from remanence.models import mlp, resnet18, vit_small
 
 ROOT = Path(__file__).parent.parent
@@ -77,11 +79,17 @@ def ratios(base: Way, ways: dict[str, Way], rounds: int) -> tuple[float, dict[st
     return statistics.median(bases), seen
 
 
-def built(case: str) -> tuple[dict[str, Way], dict[str, str]]:
+OWN = ("forward only", "forward + input gradients", "loop of one")
+"""Ways that are measured without the peers, beside our own."""
+
+
+def built(case: str, own: bool) -> tuple[dict[str, Way], dict[str, str]]:
     """The ways that can run, warm, and the reasons of those that cannot."""
     model, x, y = problem(case)
     ways, refused = {}, {}
     for name, build in WAYS.items():
+        if own and name not in OWN and not name.startswith("Remanence"):
+            continue
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -139,9 +147,9 @@ def memory_in_use(figure: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{figure}:"))
 
 
-def measure(case: str, rounds: int, memory: bool) -> dict[str, Any]:
+def measure(case: str, rounds: int, memory: bool, own: bool) -> dict[str, Any]:
     model, x, y = problem(case)
-    ways, refused = built(case)
+    ways, refused = built(case, own)
     wrong = errors(case, ways)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -211,6 +219,22 @@ def draw(results: dict[str, Any]) -> None:
     figure.savefig(CHART, metadata={"Date": None})
 
 
+def merged(earlier: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
+    """The new figures, and the earlier ones of peers that were not measured again."""
+    peers = {
+        name: row
+        for name, row in earlier.get("ways", {}).items()
+        if name in WAYS and name not in measured["ways"]
+    }
+    return {
+        **earlier,
+        **{key: value for key, value in measured.items() if value is not None},
+        "ways": {**measured["ways"], **peers},
+        "refused": earlier.get("refused", measured["refused"]),
+        "in_flight": measured.get("in_flight", earlier.get("in_flight")),
+    }
+
+
 def table(results: dict[str, Any]) -> None:
     for case in results["cases"].values():
         print(f"\n{case['title']}: plain {case['plain_ms']} ms, peak {case['plain_peak_mb'] or 0:.0f} MB")
@@ -220,13 +244,14 @@ def table(results: dict[str, Any]) -> None:
             print(f"  {name:28s} {row['ratio']:6.2f}  {row['spread']}  {memory}  {error}")
         for name, reason in case["refused"].items():
             print(f"  {name:28s}      –  {reason}")
-        for name, ratio in case.get("in_flight", {}).items():
+        for name, ratio in (case.get("in_flight") or {}).items():
             print(f"  training step, {name:13s} {ratio:6.2f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="three rounds instead of nine, no memory")
+    parser.add_argument("--own", action="store_true", help="without the peers, which keep their last figures")
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--peak", nargs=2, metavar=("CASE", "WAY"), help=argparse.SUPPRESS)
     parser.add_argument("--flight", nargs=2, metavar=("CASE", "ROUNDS"), help=argparse.SUPPRESS)
@@ -238,12 +263,19 @@ def main() -> None:
     if options.flight:
         print(json.dumps(flight(options.flight[0], int(options.flight[1]))))
         return
-    machine = {"torch": torch.__version__, "machine": platform.machine(), "threads": 1}
+    machine = {
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "threads": 1,
+        "constants": norm_constants().label,
+    }
     before = json.loads(RESULTS.read_text())["cases"] if RESULTS.exists() else {}
     results: dict[str, Any] = {**machine, "cases": {case: before[case] for case in CASES if case in before}}
     for case in options.cases:
         rounds = (3 if options.quick else 9) * (3 if case in SHORT else 1)
-        results["cases"][case] = measure(case, rounds, memory=not options.quick)
+        earlier = results["cases"].get(case, {})
+        measured = measure(case, rounds, not options.quick, options.own)
+        results["cases"][case] = merged(earlier, measured) if options.own else measured
         table({"cases": {case: results["cases"][case]}})
         sys.stdout.flush()
         RESULTS.parent.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from remanence.tasks import Task as Task
     from remanence.training import Recorder as Recorder
     from remanence.training import RunSettings as RunSettings
-    from remanence.training.inflight_recorder import InflightRecorder as InflightRecorder
     from remanence.types import Bound as Bound
     from remanence.types import ForgetSet as ForgetSet
     from remanence.types import Measurement as Measurement
@@ -76,7 +75,6 @@ _HOME = {
     "remanence.scores": ("SCORES",),
     "remanence.tasks": ("Recipe", "Task"),
     "remanence.training": ("Recorder", "RunSettings"),
-    "remanence.training.inflight_recorder": ("InflightRecorder",),
     "remanence.types": ("Bound", "ForgetSet", "Measurement", "Mechanism", "Scores", "Status", "Trace"),
     "remanence.unlearning": ("METHODS",),
 }

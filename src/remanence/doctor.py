@@ -46,14 +46,21 @@ class Check:
         return (self.topic, self.name) == ("device", "cpu")
 
 
-def check_installation(data_dir: str | Path | None = None) -> list[Check]:
+def check_installation(data_dir: str | Path | None = None, *, measure: bool = False) -> list[Check]:
     """Check this machine; what torch can compute is tried in a separate process, once per machine and torch build.
 
     Args:
         data_dir: folder of the data sets; by default $REMANENCE_DATA, else a cache folder.
+        measure: measure the constants that choose the fastest form of a gradient norm, and keep them for this machine
+            and torch build.
     """
     from remanence.data import data_folder
 
+    if measure:
+        from remanence.gradients.form_timing import measure_norm_constants
+        from remanence.machine import write_constants
+
+        write_constants(measure_norm_constants())
     folder = data_folder(data_dir)
     return [*_versions(), *_computing(), *_disk(folder), *_data(folder), *_extras()]
 
@@ -67,7 +74,7 @@ def _versions() -> Iterator[Check]:
 def _computing() -> Iterator[Check]:
     import torch
 
-    from remanence.machine import check_machine, half_capabilities, usable_threads
+    from remanence.machine import check_machine, half_capabilities, norm_constants, usable_threads
 
     for device in check_machine().devices:
         yield Check("device", device.name, *_state(device.works, device.reason, "Use another device."))
@@ -78,6 +85,7 @@ def _computing() -> Iterator[Check]:
     advice = f"Set OMP_NUM_THREADS={usable}." if used > usable else ""
     yield Check("threads", "usable", str(usable))
     yield Check("threads", "torch uses", str(used), used <= usable, advice)
+    yield Check("gradient norms", "constants", norm_constants().label)
 
 
 def _state(works: bool, reason: str, advice: str) -> tuple[str, bool, str]:

@@ -93,7 +93,8 @@ class RecorderCallback(TrainerCallback):
             `labels`, …), preferably from `rm.with_ids`; by default those of `task`.
         mechanism: how it is trained; by default as the Trainer's batch size and number of steps say, with assumed
             noise.
-        options: further arguments of `rm.Recorder` (task, checkpoints, out, …); `total_steps` comes from the Trainer.
+        options: further arguments of `rm.Recorder` (task, checkpoints or overhead, out, …); `total_steps` comes
+            from the Trainer.
     """
 
     def __init__(

@@ -82,7 +82,8 @@ class RecorderCallback(pl.Callback):
         examples: the training examples, or a data set, preferably from `rm.with_ids`; by default those of `task`.
         model: function from the LightningModule to the network, which maps a batch of inputs to outputs; by default the
             LightningModule itself.
-        options: arguments of `rm.Recorder` (mechanism, checkpoints, out, …); `total_steps` comes from the Trainer.
+        options: arguments of `rm.Recorder` (mechanism, checkpoints or overhead, out, …); `total_steps` comes from the
+            Trainer.
     """
 
     def __init__(

@@ -130,6 +130,10 @@ class Mechanism:
         check_choice("denominator", self.denominator, ("fixed", "random"))
 
 
+OPTIONAL_COLUMNS = ("confidence", "error", "moments", "measured")
+"""Tables of a trace that may be missing; each has one row per checkpoint and one column per example."""
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """Gradient norms of every training example at several checkpoints of training.
@@ -143,6 +147,7 @@ class Trace:
         error: [N, n] distance between softmax output and one-hot label (EL2N), if recorded.
         moments: [N, n] step at which each norm was taken, if the examples of a row differ in it (in-flight norms:
             row i is epoch i, and the norm of an example is from the step that used it).
+        measured: [N, n] whether each norm was measured; the others were interpolated. None if all were measured.
         provenance: further information as text, such as the digest of the data or the seed.
     """
 
@@ -154,6 +159,7 @@ class Trace:
     error: NDArray[np.floating[Any]] | None = None
     moments: NDArray[np.int64] | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
+    measured: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         ids = as_ids(self.ids)
@@ -164,11 +170,16 @@ class Trace:
             raise InputError(f"`steps` must increase from 0 or above; got {steps.tolist()}.")
         object.__setattr__(self, "ids", ids)
         object.__setattr__(self, "steps", _frozen(steps.astype(np.int64)))
-        for name in ("norms", "confidence", "error", "moments"):
+        for name in ("norms", *OPTIONAL_COLUMNS):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, self._check_table(name))
         object.__setattr__(self, "provenance", MappingProxyType(dict(self.provenance)))
         self._check_max_norm()
+
+    @property
+    def interpolated(self) -> int:
+        """Number of norms that were interpolated, not measured."""
+        return 0 if self.measured is None else int(np.size(self.measured) - np.count_nonzero(self.measured))
 
     def _check_max_norm(self) -> None:
         limit, largest = self.mechanism.max_norm, float(self.norms.max(initial=0.0))

@@ -1,5 +1,6 @@
 """Everything that computes, on an accelerator: the same numbers as on the CPU, and no tensor in the wrong place."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +22,7 @@ from remanence.models import small_conv
 from remanence.requests import read_calibration
 from remanence.tasks import Recipe, Task, draw_poison
 from remanence.tasks.canaries import Canaries
-from remanence.training import Recording, Training, fit_model, train_and_record
-from remanence.training.inflight_recorder import InflightRecorder
+from remanence.training import Recorder, Recording, Training, fit_model, train_and_record
 from remanence.unlearning import METHODS, FoldTargets, make_method
 
 RECIPE = Recipe(epochs=2, learning_rate=0.05, batch_size=32)
@@ -135,14 +135,18 @@ def test_norms_in_flight(device: torch.device) -> None:
         own = task(where)
         model, train = own.new_model(1), own.train
         mechanism = own.recipe.mechanism(len(train), assumed_sigma=0.1)
-        recorder = InflightRecorder(model, train, epochs=1, mechanism=mechanism)
-        for rows in torch.arange(len(train)).split(30):
+        batches = torch.arange(len(train)).split(30)
+        mechanism = replace(mechanism, steps=len(batches))
+        recorder = Recorder(
+            model, train, total_steps=len(batches), mechanism=mechanism, overhead=math.inf, share=True
+        )
+        for rows in batches:
             with recorder.batch(train.ids[rows.numpy()]):
                 loss = nn.functional.cross_entropy(
                     model(train.inputs[rows].to(where)), train.labels[rows].to(where)
                 )
                 loss.backward()
-        recorder.epoch()
+            recorder.step()
         traces.append(recorder.finish())
     same(traces[0].norms, traces[1].norms)
 

@@ -14,7 +14,6 @@ PUBLIC = {
     "ForgetOptions",
     "ForgetResult",
     "ForgetSet",
-    "InflightRecorder",
     "InputError",
     "METHODS",
     "METRICS",

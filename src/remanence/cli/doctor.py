@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from cyclopts import App
+from cyclopts import App, Parameter
 
 from remanence.cli import console
 from remanence.cli.exit_codes import ExitCode
@@ -16,24 +16,33 @@ if TYPE_CHECKING:
     from remanence.doctor import Check
 
 app = App(name="doctor")
+Measure = Annotated[
+    bool,
+    Parameter(negative="", help="Measure the constants that choose the fastest form of a gradient norm."),
+]
 
 
 @app.default
-def doctor(*, data_dir: DataDir = None, json: Json = False) -> None:
+def doctor(*, data_dir: DataDir = None, measure: Measure = False, json: Json = False) -> None:
     """Check this machine: versions, devices, half precision, threads, disk space, data sets and extras.
 
     What torch can compute is tried in a separate process, once per machine and torch build. Exit code 1 when torch
     cannot compute on the CPU at all.
 
+    Gradient norms have several exact forms. With --measure, the constants that choose the fastest one are measured on
+    this machine (some seconds; nothing else should run) and kept for this torch build; otherwise built-in ones hold.
+
     For example:
 
     `remanence doctor`
+
+    `remanence doctor --measure`
 
     `remanence doctor --json | python -m json.tool`
     """
     from remanence.doctor import check_installation
 
-    checks = check_installation(data_dir)
+    checks = check_installation(data_dir, measure=measure)
     if json:
         console.print_json({"findings": [asdict(check) for check in checks]})
     else:

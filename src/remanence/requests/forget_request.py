@@ -62,7 +62,7 @@ from remanence.storage.traces import TRACE_FILES
 from remanence.training import Run, open_run
 from remanence.training.train_run import Progress
 from remanence.training.trust import trust_like
-from remanence.types import ForgetSet, Ids, Trace
+from remanence.types import OPTIONAL_COLUMNS, ForgetSet, Ids, Trace
 
 _WEIGHTS = "weights.safetensors"
 _PRIVATE = ("forget", "forgotten", "file_sha256")
@@ -296,7 +296,7 @@ def _write_run(
 
 def _without(trace: Trace, ids: Ids) -> Trace:
     keep = ~np.isin(trace.ids, ids)
-    columns = ("norms", "confidence", "error", "moments")
+    columns = ("norms", *OPTIONAL_COLUMNS)
     kept = {name: values[:, keep] for name in columns if (values := getattr(trace, name)) is not None}
     return replace(trace, ids=trace.ids[keep], **kept)
 

@@ -20,6 +20,7 @@ from remanence.errors import RunFolderError
 from remanence.requests.signing import reference_of
 from remanence.storage import Draft
 from remanence.theory.group import group_loss
+from remanence.theory.justification import interpolation_reasons
 from remanence.training import Run
 from remanence.training.run_folder import FORGOTTEN_IDS
 from remanence.types import Bound, Ids, Trace, positions_of
@@ -142,7 +143,8 @@ def group_bound(norms: Floats, trace: Trace) -> Bound:
     assumption = (
         "All gradients of the group are assumed to point in the same direction; only their norms are known."
     )
-    return Bound(bound.value, bound.status, (*bound.assumptions, assumption), bound.formula)
+    assumptions = (*bound.assumptions, assumption, *interpolation_reasons(trace))
+    return Bound(bound.value, bound.status, assumptions, bound.formula)
 
 
 def bound_document(bound: Bound, what: str) -> dict[str, Any]:

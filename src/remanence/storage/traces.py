@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from remanence.errors import InputError, RunFolderError
 from remanence.storage.folder import Draft, Folder
-from remanence.types import Mechanism, Trace
+from remanence.types import OPTIONAL_COLUMNS, Mechanism, Trace
 
 TRACE_FILES = ("trace.safetensors", "trace.json")
-_OPTIONAL = ("confidence", "error", "moments")
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class _TraceDocument:
 
 def write_trace(draft: Draft, trace: Trace) -> None:
     arrays: dict[str, NDArray[Any]] = {"steps": trace.steps, "norms": trace.norms}
-    arrays |= {name: values for name in _OPTIONAL if (values := getattr(trace, name)) is not None}
+    arrays |= {name: values for name in OPTIONAL_COLUMNS if (values := getattr(trace, name)) is not None}
     text_ids = trace.ids.dtype.kind == "U"
     if not text_ids:
         arrays["ids"] = trace.ids
@@ -46,7 +45,7 @@ def read_trace(folder: Folder) -> Trace:
             norms=arrays["norms"],
             mechanism=document.mechanism,
             provenance=document.provenance,
-            **{name: arrays.get(name) for name in _OPTIONAL},
+            **{name: arrays.get(name) for name in OPTIONAL_COLUMNS},
         )
     except InputError as error:
         raise RunFolderError(f"The trace of {folder.path} is damaged: {error}") from None

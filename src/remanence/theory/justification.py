@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from remanence.types import Mechanism, Status
+from remanence.types import Mechanism, Status, Trace
 
 VACUOUS_ABOVE = 100.0
 """A Rényi bound above this many nats lets a test with a false-alarm rate of e^-100 succeed always."""
@@ -64,6 +64,16 @@ def violated_assumptions(mechanism: Mechanism) -> tuple[str, ...]:
     return (*(sentence for is_violated, sentence in checks if is_violated), *mechanism.departures)
 
 
+def interpolation_reasons(*runs: Trace) -> tuple[str, ...]:
+    """Why no certificate may use these traces, as sentences; empty if every norm was measured."""
+    interpolated, all_norms = sum(run.interpolated for run in runs), sum(run.norms.size for run in runs)
+    if not interpolated:
+        return ()
+    return (
+        f"{interpolated} of {all_norms} norms were interpolated between measured ones; they bound nothing.",
+    )
+
+
 def justify_loss(
     mechanism: Mechanism,
     *,
@@ -73,8 +83,12 @@ def justify_loss(
     everywhere: bool,
     capped: bool,
     n_checkpoints: int,
+    interpolated: tuple[str, ...] = (),
 ) -> Justification:
-    """The status of a loss under this mechanism, before the size of its values is considered."""
+    """The status of a loss under this mechanism, before the size of its values is considered.
+
+    Interpolated norms, for which `interpolated` gives the reasons, never lead to a certificate.
+    """
     violated = violated_assumptions(mechanism)
     if composition == "printed":
         violated += (
@@ -82,12 +96,14 @@ def justify_loss(
             "and carries a factor of 3T − 1 too many.",
         )
     if violated:
-        return Justification(Status.HEURISTIC, violated)
-    if everywhere or capped:
+        return Justification(Status.HEURISTIC, (*violated, *interpolated))
+    if capped or (everywhere and not interpolated):
         sound = "Poisson sampling (or full batches), a fixed denominator and real noise."
         bounded = "The norms hold at every weight vector; each example's largest stands for all steps."
         worst = "Every value is the worst case at `max_norm`, which holds at every weight vector."
-        return Justification(Status.CERTIFICATE, (sound, bounded if everywhere else worst))
+        return Justification(
+            Status.CERTIFICATE, (sound, bounded if everywhere and not interpolated else worst)
+        )
     reasons = ["The norms were observed along training; they bound nothing beyond it."]
     if composition == "accountant":
         reasons.append("An accountant on observed norms ignores that they are random.")
@@ -98,4 +114,4 @@ def justify_loss(
     if n_checkpoints < mechanism.steps:
         filled = f"Norms between {n_checkpoints} checkpoints are interpolated by the {rule} rule."
         reasons.append(filled if n_checkpoints > 1 else "One recorded norm stands for every step.")
-    return Justification(Status.ESTIMATE, tuple(reasons))
+    return Justification(Status.ESTIMATE, (*reasons, *interpolated))

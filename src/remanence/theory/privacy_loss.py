@@ -13,7 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from remanence.errors import InputError
 from remanence.theory.checkpoint_rules import RULES, Rule, StepRows, norm_rows, rows_for_steps
 from remanence.theory.composition import COMPOSITIONS, PATHWISE_GRID, Composition, RatioMoments, composed_loss
-from remanence.theory.justification import Justification, justify_loss, violated_assumptions
+from remanence.theory.justification import (
+    Justification,
+    interpolation_reasons,
+    justify_loss,
+    violated_assumptions,
+)
 from remanence.theory.sampled_gaussian import check_alpha, check_exponent, log_moment
 from remanence.types import Bound, Ids, Mechanism, Scores, Status, Trace, check_choice, check_positive
 
@@ -190,6 +195,7 @@ class _Setting:
             everywhere=self.everywhere,
             capped=all_capped,
             n_checkpoints=len(self.runs[0].steps),
+            interpolated=interpolation_reasons(*self.runs),
         )
         if self.scale == "raw" and self.mechanism.reduction == "mean":
             note = (

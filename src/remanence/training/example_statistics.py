@@ -19,12 +19,14 @@ from remanence.gradients.evaluation_mode import evaluating
 from remanence.gradients.example_norms import prepare_engine, refuse_infinite, total_norms
 from remanence.gradients.norm_engine import NormEngine
 from remanence.losses import Readout, class_logits, cross_entropy, logits_of
+from remanence.machine import norm_constants
+from remanence.training.interpolation import along_steps, interpolate_norms
 from remanence.training.ranks import SINGLE_PROCESS, Ranks
 from remanence.types import Ids, Mechanism, Trace
 
-Row = dict[str, NDArray[np.float32]]
-"""The statistics of all examples, by name."""
-_NAMES = ("norms", "confidence", "error")
+Row = dict[str, NDArray[Any]]
+"""The statistics of all examples, by name: `STATISTICS`, and `moments` where they are of different steps."""
+STATISTICS = ("norms", "confidence", "error")
 
 
 def example_statistics(
@@ -43,12 +45,12 @@ def example_statistics(
     share = ranks.share(torch.arange(len(examples)))
     device = device_of(model)
     engine = prepare_engine(model, examples.readout.loss, None, None, by_parameter=False)
-    parts = [torch.zeros(len(_NAMES), 0)]
+    parts = [torch.zeros(len(STATISTICS), 0)]
     with evaluating(model), remembering(engine):
         size = _batch_size(engine, examples, device)
         for rows, batch in zip(torch.split(share, size), examples.batches(size, share), strict=True):
             inputs, labels = moved(batch, device)
-            with _captured_outputs(model) as outputs:
+            with captured_outputs(model) as outputs:
                 table = engine.squared_norms(inputs, labels)
             refuse_infinite(table, examples.ids[rows.numpy()].tolist())
             norms = total_norms(table, engine.dtype, squared=False).float()
@@ -57,7 +59,7 @@ def example_statistics(
             )
             parts.append(torch.stack([norms, confidence, error]).cpu())
     values = torch.cat(parts, dim=1).numpy()
-    return {name: ranks.gather(values[i], share.numpy(), len(examples)) for i, name in enumerate(_NAMES)}
+    return {name: ranks.gather(values[i], share.numpy(), len(examples)) for i, name in enumerate(STATISTICS)}
 
 
 def trace_from_rows(
@@ -67,9 +69,19 @@ def trace_from_rows(
     mechanism: Mechanism,
     provenance: Mapping[str, str],
 ) -> Trace:
-    """The trace of the statistics at several steps."""
-    tables: dict[str, Any] = {name: np.stack([row[name] for row in rows]) for name in _NAMES}
-    return Trace(ids, np.array(steps, dtype=np.int64), mechanism=mechanism, provenance=provenance, **tables)
+    """The trace of the statistics at several steps; norms that are NaN are interpolated, and marked as such."""
+    at = np.array(steps, dtype=np.int64)
+    tables: dict[str, Any] = {name: np.stack([row[name] for row in rows]) for name in STATISTICS}
+    measured = ~np.isnan(tables["norms"])
+    if not measured.all():
+        tables["norms"] = interpolate_norms(tables["norms"], tables["error"], at).astype(np.float32)
+        tables |= {name: along_steps(tables[name], at).astype(np.float32) for name in ("confidence", "error")}
+        tables["measured"] = measured
+    if all("moments" in row for row in rows):
+        moments = np.stack([row["moments"] for row in rows])
+        tables["moments"] = np.where(moments < 0, at[:, None], moments)
+    noted = {**provenance, "norm_constants": norm_constants().label}
+    return Trace(ids, at, mechanism=mechanism, provenance=noted, **tables)
 
 
 def _batch_size(engine: NormEngine, examples: Examples, device: torch.device) -> int:
@@ -121,7 +133,7 @@ def _confidence_and_error_of_loss(readout: Readout, outputs: Any, labels: Any) -
 
 
 @contextmanager
-def _captured_outputs(model: nn.Module) -> Iterator[list[Any]]:
+def captured_outputs(model: nn.Module) -> Iterator[list[Any]]:
     """Outputs of the model during the block: the norm pass computes them, so they need no second forward pass."""
     outputs: list[Any] = []
 

@@ -33,6 +33,12 @@ def candidate_steps(total_steps: int, checkpoints: int, placement: Placement) ->
     return placed_steps(total_steps, min(CANDIDATES, total_steps), "even")
 
 
+def period_ends(total_steps: int, sampling_rate: float) -> NDArray[np.int64]:
+    """Step 0 and the ends of the epochs, or of as many equal periods as there are candidates, if that is fewer."""
+    epochs = max(1, round(total_steps * sampling_rate))
+    return placed_steps(total_steps, min(epochs, CANDIDATES, total_steps), "even")
+
+
 def placed_steps(total_steps: int, checkpoints: int, placement: Placement = "even") -> NDArray[np.int64]:
     """Step 0 and `checkpoints` later steps, the last of which is the end of training.
 

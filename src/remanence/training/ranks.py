@@ -53,6 +53,14 @@ class Ranks:
         for tensor in tensors if self.size > 1 else ():
             dist.broadcast(tensor, src=0)
 
+    def decision_of_first(self, decision: int) -> int:
+        """The decision of process 0, where each process came to one of its own (by the clock, for example)."""
+        if self.size == 1:
+            return decision
+        shared = torch.tensor([decision], device=_collective_device())
+        self.copy_from_first([shared])
+        return int(shared.item())
+
     def gather(self, values: NDArray[np.float32], rows: NDArray[np.int64], n: int) -> NDArray[np.float32]:
         """Combine the values that each process computed for its rows into an array of all n rows."""
         if self.size == 1 and len(rows) == n:

@@ -2,28 +2,58 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from remanence.batches import device_of
 from remanence.data import Examples
-from remanence.errors import InputError, RunFolderError
+from remanence.errors import DataError, InputError
+from remanence.gradients.in_flight import FlightNorms, norms_in_flight
 from remanence.losses import ExampleLoss, loss_function
-from remanence.storage import SEAL, TRACE_FILES, Draft, create, open_folder, seal_in_place, write_trace
-from remanence.tasks import ASSUMED_SIGMA, Task, as_examples
-from remanence.training.example_statistics import Row, error_norms, example_statistics, trace_from_rows
+from remanence.storage import TRACE_FILES, Draft, seal_in_place, write_trace
+from remanence.tasks import Task
+from remanence.training.example_statistics import (
+    Row,
+    captured_outputs,
+    confidence_and_error,
+    error_norms,
+    example_statistics,
+    trace_from_rows,
+)
 from remanence.training.mechanism_notes import noted_mechanism
-from remanence.training.placement import Placement, candidate_steps, is_due, probe_positions, within_budget
+from remanence.training.overhead_plan import OverheadPlan
+from remanence.training.placement import (
+    Placement,
+    candidate_steps,
+    is_due,
+    period_ends,
+    probe_positions,
+    within_budget,
+)
 from remanence.training.ranks import Ranks
-from remanence.training.sharded import check_recordable, ranks_of, whole_model
+from remanence.training.recorder_inputs import (
+    can_fly,
+    check_folder,
+    checked_mechanism,
+    examples_to_record,
+    rows_of,
+)
+from remanence.training.row_store import RowStore
+from remanence.training.sharded import check_recordable, ranks_of, refuse_wrapped, whole_model
+from remanence.training.step_signals import StepSignals
 from remanence.training.task_run import write_task_run
-from remanence.types import Ids, Mechanism, Trace, as_ids
+from remanence.types import Ids, Mechanism, Reduction, Trace, as_ids
+
+CHECKPOINTS = 35
+"""Number of checkpoints after the start by default, as in the paper."""
 
 
 class Recorder:
@@ -43,6 +73,23 @@ class Recorder:
     run = rm.open_run("run")
     ```
 
+    With `overhead`, it measures what recording costs and keeps to that share of the training time. If each forward and
+    backward pass is in a `batch` block, a model without BatchNorm is recorded in flight: some of the steps also yield
+    the norms of their examples. Otherwise it makes exact passes. The errors that all other steps show fill the gaps;
+    `trace.measured` says which norms were measured.
+
+    ```python
+    recorder = rm.Recorder(model, train_set, total_steps=1000, mechanism=mechanism, overhead=0.05)
+    for inputs, labels, ids in batches:
+        with recorder.batch(ids):
+            loss = criterion(model(inputs), labels)
+            optimizer.zero_grad()
+            loss.backward()
+        optimizer.step()
+        recorder.step()
+    trace = recorder.finish()
+    ```
+
     Args:
         model: the model that is trained, before its first step (or after `start` steps).
         examples: its training examples, or a data set, preferably from `rm.with_ids`; by default those of `task`.
@@ -50,9 +97,16 @@ class Recorder:
         mechanism: how it is trained, for the accounting; by default as the recipe of `task` says.
         task: the task of the model; with `out`, `finish` then leaves a run with model and task, which can be planned
             for, unlearned and audited.
-        checkpoints: number of checkpoints after the start (35 in the paper); a maximum if adaptive.
-        placement: `adaptive` records when the order of the errors of a few examples has changed; `even` as in the
-            paper; `log` records more often at the start.
+        checkpoints: number of checkpoints after the start (35 by default, as in the paper); a maximum if adaptive.
+        overhead: largest share of the training time that recording may take, such as 0.05, instead of `checkpoints`;
+            infinite to record everything. What is recorded then depends on the clock.
+        in_flight: with `overhead`, whether to measure in the training steps (BatchNorm is refused) or in passes of its
+            own; by default in the steps, if the model has no BatchNorm and `batch` is used.
+        share: let norms in flight share work with the backward pass, which is faster and changes gradients by rounding
+            errors. By default they stay bit for bit as they are.
+        reduction: how the loss of a batch combines its examples, for norms in flight.
+        placement: with `checkpoints`, `adaptive` records when the order of the errors of a few examples has changed;
+            `even` as in the paper; `log` records more often at the start.
         ids: examples to record; all by default.
         loss: name of the loss, or a function (outputs, targets) -> one loss per example; by default that of the
             examples.
@@ -78,7 +132,11 @@ class Recorder:
         total_steps: int,
         mechanism: Mechanism | None = None,
         task: Task | None = None,
-        checkpoints: int = 35,
+        checkpoints: int | None = None,
+        overhead: float | None = None,
+        in_flight: bool | None = None,
+        share: bool = False,
+        reduction: Reduction = "mean",
         placement: Placement = "adaptive",
         ids: Sequence[int] | Sequence[str] | Ids | None = None,
         loss: str | ExampleLoss | None = None,
@@ -94,23 +152,35 @@ class Recorder:
         check_recordable(model, task)
         ranks = ranks_of(model) if ranks is None else ranks
         self._model, self._task, self._ranks, self._seed = model, task, ranks, seed
-        loaded = _examples_to_record(examples, task)
+        loaded = examples_to_record(examples, task)
         if loss is not None:
             loaded = loaded.with_readout(replace(loaded.readout, loss=loss_function(loss)))
-        self._examples = loaded if ids is None else loaded.take(as_ids(ids))
-        stated = _checked_mechanism(mechanism, task, len(loaded), model, total_steps)
+        self._examples, self._some = loaded if ids is None else loaded.take(as_ids(ids)), ids is not None
+        stated = checked_mechanism(mechanism, task, len(loaded), model, total_steps)
         self._mechanism = noted_mechanism(stated, model, optimizer, departures)
         given = dict(provenance or {})
         self._provenance = given if "data" in given else {"data": loaded.digest(), **given}
-        self._placement, self._checkpoints = placement, checkpoints
-        self._candidates = candidate_steps(total_steps, checkpoints, placement)
+        self._placement = placement
+        self._checkpoints = CHECKPOINTS if checkpoints is None else checkpoints
+        self._plan: OverheadPlan | None = None
+        if overhead is None:
+            self._candidates = candidate_steps(total_steps, self._checkpoints, placement)
+        else:
+            if checkpoints is not None:
+                raise InputError("Give `checkpoints` or `overhead`, not both: one follows from the other.")
+            epoch_steps = 1 / stated.sampling_rate
+            self._plan = OverheadPlan(overhead, total_steps, len(self._examples), epoch_steps, start)
+            self._candidates = period_ends(total_steps, stated.sampling_rate)
+        self._in_flight = can_fly(model, in_flight)
+        self._share, self._reduction = share, reduction
+        self._signals = StepSignals(self._examples.ids)
         self._probes = self._examples.take(self._examples.ids[probe_positions(len(self._examples))])
         self._out = None if out is None else Path(out)
-        self._folder = Path(rows) if rows is not None else None if self._out is None else self._out / "rows"
+        folder = Path(rows) if rows is not None else None if self._out is None else self._out / "rows"
+        self._store = RowStore(folder, ranks)
         if self._out is not None and ranks.first:
-            _check_folder(self._out, resumed=start > 0)
+            check_folder(self._out, resumed=start > 0)
         ranks.wait()
-        self._rows: dict[int, Row] = {}
         self._recorded: list[int] = []
         self._step = start
         if start == 0:
@@ -118,10 +188,46 @@ class Recorder:
         else:
             self._resume()
 
+    @contextmanager
+    def batch(self, ids: Sequence[Any] | Ids | Tensor) -> Iterator[None]:
+        """Watch the forward and backward pass of a step, for a recorder with `overhead`.
+
+        Args:
+            ids: ids of the examples in the batch, in order.
+        """
+        if self._plan is None:
+            raise InputError("`batch` is for recording within a budget; give the recorder an `overhead`.")
+        refuse_wrapped(self._model)
+        plan, began = self._plan, self._plan.clock()
+        rows, columns = self._signals.positions(ids)
+        if len(rows) < len(ids) and not self._some:
+            raise DataError(f"All {len(ids)} ids of the batch must be those of examples; {len(rows)} are.")
+        recorded = self._in_flight and len(rows) > 0 and plan.records_step(columns, self._step)
+        # a step may be so short that even its errors cost too much
+        if not len(rows) or not (recorded or plan.allows(0.0, self._step)):
+            yield
+            plan.note_step(columns, self._step, plan.clock() - began, recorded=False)
+            return
+        with captured_outputs(self._model) as outputs, self._flight(recorded) as norms:
+            plan.charge(plan.clock() - began)
+            began = plan.clock()
+            yield
+        plan.note_step(columns, self._step, plan.clock() - began, recorded=recorded)
+        with plan.spending():
+            output = rows_of(outputs, torch.from_numpy(rows), len(ids))
+            labels = self._examples.labels[columns].to(device_of(self._model))
+            confidence, error = confidence_and_error(self._examples.readout, output, labels)
+            values = None if norms is None else norms.values.cpu()[torch.from_numpy(rows)]
+            self._signals.add(columns, self._step, confidence, error, values)
+
     def step(self) -> None:
         """Count an optimizer step, and record if it is a checkpoint."""
         self._step += 1
-        if self._step in self._candidates and self._is_checkpoint():
+        if self._step not in self._candidates:
+            return
+        if self._plan is not None:
+            self._end_period(self._plan)
+        elif self._is_checkpoint():
             self._record()
 
     def trace(self) -> Trace:
@@ -131,8 +237,65 @@ class Recorder:
             raise InputError(
                 f"Training must reach step {last} before the recorder finishes; it is at {self._step}."
             )
-        rows = [self._row(step) for step in self._recorded]
-        return trace_from_rows(self._examples.ids, self._recorded, rows, self._mechanism, self._provenance)
+        rows = [self._store.row(step) for step in self._recorded]
+        noted = {**self._provenance, "recording": self.summary}
+        return trace_from_rows(self._examples.ids, self._recorded, rows, self._mechanism, noted)
+
+    @property
+    def summary(self) -> str:
+        """What was recorded so far, and, with `overhead`, its share of the training time."""
+        if self._plan is None:
+            return f"{len(self._recorded)} exact passes"
+        steps = f"norms in flight at {self._plan.recorded_steps} of {self._step} steps"
+        done = steps if self._flies else f"{self._plan.passes} exact passes"
+        return f"{done}; {100 * self._plan.share:.1f} % of the training time"
+
+    @property
+    def _flies(self) -> bool:
+        """Whether steps are recorded: they can be, and `batch` shows them."""
+        return self._in_flight and self._signals.seen
+
+    @contextmanager
+    def _flight(self, recorded: bool) -> Iterator[FlightNorms | None]:
+        flight: AbstractContextManager[FlightNorms | None] = nullcontext()
+        if recorded:
+            flight = norms_in_flight(self._model, self._reduction, share=self._share)
+        with flight as norms:
+            yield norms
+
+    def _end_period(self, plan: OverheadPlan) -> None:
+        """Keep the row of the steps in flight, or make a pass if the budget allows one."""
+        mean_square = self._signals.mean_square_error()
+        row = self._signals.take_row()
+        if mean_square is not None:
+            plan.note_errors(mean_square)
+        if self._flies:
+            if self._step == self._candidates[-1]:
+                with plan.spending():
+                    self._measure_missing(row)
+            self._keep(row)
+            return
+        if self._ranks.decision_of_first(int(plan.makes_pass(self._step))):
+            with plan.passing(self._step):
+                self._record()
+            if mean_square is None:
+                errors = self._store.row(self._step)["error"].astype(np.float64)
+                plan.note_errors(float(np.mean(errors**2)))
+        elif mean_square is not None:
+            del row["moments"]  # those of the passes are the steps of their rows
+            self._keep(row)
+
+    def _measure_missing(self, row: Row) -> None:
+        """At the end, measure the examples that no step has measured."""
+        known = ~np.isnan(row["norms"])
+        for step in self._recorded:
+            known |= ~np.isnan(self._store.row(step)["norms"])
+        missing = np.flatnonzero(~known)
+        if len(missing):
+            part = self._examples.take(self._examples.ids[missing])
+            for name, values in example_statistics(self._model, part).items():
+                row[name][missing] = values
+            row["moments"][missing] = self._step
 
     def _is_checkpoint(self) -> bool:
         end = int(self._candidates[-1])
@@ -142,7 +305,7 @@ class Recorder:
         if not within_budget(len(self._recorded), self._checkpoints, self._step / end):
             return False
         last_step = self._recorded[-1]
-        last_errors = self._row(last_step)["error"][self._examples.positions(self._probes.ids)]
+        last_errors = self._store.row(last_step)["error"][self._examples.positions(self._probes.ids)]
         with whole_model(self._model, self._task, self._ranks) as model:
             errors = error_norms(model, self._probes, self._ranks)
         return is_due(self._step, last_step, errors, last_errors)
@@ -168,99 +331,27 @@ class Recorder:
 
     def clear(self) -> None:
         """Remove the single rows from disk."""
-        if self._folder is not None and self._ranks.first:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self._store.clear()
 
     def _start(self) -> None:
-        self.clear()
+        self._store.clear()
         self._ranks.wait()
-        self._record()
+        if self._plan is None:
+            self._record()
 
     def _resume(self) -> None:
         """Continue from the rows on disk: all rows until now must be there, later ones are removed."""
-        on_disk = self._steps_on_disk()
-        self._recorded = [step for step in on_disk if step <= self._step]
+        self._recorded = self._store.steps_until(self._step)
         fixed = [] if self._placement == "adaptive" else self._candidates.tolist()
-        for required in {0, *(step for step in fixed if step <= self._step)}:
-            self._row(required)
-        self._ranks.wait()
-        for step in on_disk:
-            if step > self._step and self._ranks.first:
-                shutil.rmtree(self._path(step), ignore_errors=True)
-        self._ranks.wait()
-
-    def _steps_on_disk(self) -> list[int]:
-        if self._folder is None:
-            return []
-        return sorted(int(path.name.removeprefix("step-")) for path in self._folder.glob("step-*"))
+        required = [] if self._plan is not None else [0, *(step for step in fixed if step <= self._step)]
+        for step in required:
+            self._store.row(step)
 
     def _record(self) -> None:
+        """Make a pass over all examples and keep its row."""
         with whole_model(self._model, self._task, self._ranks) as model:
-            row = example_statistics(model, self._examples, ranks=self._ranks)
+            self._keep(example_statistics(model, self._examples, ranks=self._ranks))
+
+    def _keep(self, row: Row) -> None:
+        self._store.keep(self._step, row)
         self._recorded.append(self._step)
-        if self._folder is None:
-            self._rows[self._step] = row
-        elif self._ranks.first:
-            with create(self._path(self._step), "trace row") as draft:
-                draft.tensors("row", row)
-        if self._folder is not None:
-            self._ranks.wait()
-
-    def _row(self, step: int) -> Row:
-        if self._folder is None:
-            if step not in self._rows:
-                raise InputError(
-                    f"Resuming needs the rows recorded before, at step {step} for example; pass their folder as `out`."
-                )
-            return self._rows[step]
-        try:
-            return open_folder(self._path(step), "trace row").tensors("row")
-        except RunFolderError as error:
-            raise RunFolderError(f"The row of step {step} is missing or damaged: {error}") from error
-
-    def _path(self, step: int) -> Path:
-        assert self._folder is not None  # callers have checked
-        return self._folder / f"step-{step:09d}"
-
-
-def _examples_to_record(examples: Examples | Dataset[Any] | None, task: Task | None) -> Examples:
-    if examples is None:
-        if task is None:
-            raise InputError("Give `examples` or `task`: the recorder must know the training examples.")
-        return task.train
-    loaded = as_examples(examples)
-    return loaded if task is None else loaded.with_readout(task.train.readout)
-
-
-def _checked_mechanism(
-    mechanism: Mechanism | None, task: Task | None, n: int, model: nn.Module, total_steps: int
-) -> Mechanism:
-    if mechanism is None:
-        if task is None or task.fit is not None:
-            raise InputError(
-                "Give the `mechanism`: how training draws batches and which noise it adds. Scores cannot be computed "
-                "without it."
-            )
-        mechanism = task.recipe.mechanism(n, assumed_sigma=ASSUMED_SIGMA, model=model)
-    if mechanism.steps != total_steps:
-        raise InputError(
-            f"`mechanism` and `total_steps` must agree on the number of optimizer steps; got {mechanism.steps} and "
-            f"{total_steps}."
-        )
-    return mechanism
-
-
-def _check_folder(out: Path, *, resumed: bool) -> None:
-    """Refuse a folder that holds a finished run or, for a new recording, files that no recorder has written."""
-    if (out / SEAL).exists():
-        raise RunFolderError(f"{out} holds a finished run; pass a new folder as `out`. Nothing was changed.")
-    if resumed:
-        return
-    others = [path.name for path in out.iterdir() if path.name != "rows"] if out.is_dir() else []
-    inside = list((out / "rows").iterdir()) if (out / "rows").is_dir() else []
-    others += [f"rows/{path.name}" for path in inside if not path.name.startswith(("step-", ".partial-"))]
-    if others:
-        raise RunFolderError(
-            f"`out` must be a new folder, or that of an interrupted recording; {out} holds {sorted(others)[0]}. "
-            "Nothing was changed."
-        )

@@ -146,5 +146,6 @@ def refuse_wrapped(model: nn.Module) -> None:
     """Refuse a model under DDP or FSDP where only a plain module will do."""
     if _ddp(model) is not None or _is_sharded(model):
         raise InputError(
-            "Norms in flight need a plain module; this one is under DistributedDataParallel or sharded. Use `Recorder`."
+            "`batch` and `in_flight` need a plain module; this one is under DistributedDataParallel or sharded. "
+            "Without them the recorder makes passes of its own."
         )

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from remanence.gradients.layers import conv_norms
 from remanence.gradients.layers.conv_norms import Window, weight_squared_norms_and_sum
+from remanence.machine import NormConstants, using_constants
 
 GEOMETRIES = {
     "usual": (Window((3, 3), (1, 1), (1, 1), (1, 1)), (9, 7)),
@@ -27,9 +28,7 @@ GEOMETRIES = {
 @pytest.mark.parametrize("name", GEOMETRIES)
 @pytest.mark.parametrize("channels", [1, 16])
 @pytest.mark.parametrize("at_a_time", [1, 3, 100])
-def test_built_gradients_are_those_of_autograd(
-    name: str, channels: int, at_a_time: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_built_gradients_are_those_of_autograd(name: str, channels: int, at_a_time: int) -> None:
     window, sides = GEOMETRIES[name]
     torch.manual_seed(0)
     x = torch.randn(7, channels, *sides, dtype=torch.float64)
@@ -40,17 +39,15 @@ def test_built_gradients_are_those_of_autograd(
         [torch.autograd.grad(out[i], weight, grads[i], retain_graph=True)[0] for i in range(len(x))]
     )
     images = x.permute(0, 2, 3, 1), grads.permute(0, 2, 3, 1)
-    _cut_into(at_a_time, window, *images, monkeypatch)
 
-    norms, total = weight_squared_norms_and_sum(*images, window)
+    with using_constants(_cut_into(at_a_time, window, *images)):
+        norms, total = weight_squared_norms_and_sum(*images, window)
 
     torch.testing.assert_close(norms, right.flatten(1).square().sum(1), rtol=1e-12, atol=0)
     torch.testing.assert_close(total, right.sum(0), rtol=1e-11, atol=1e-11)
 
 
-def _cut_into(
-    examples: int, window: Window, x: torch.Tensor, g: torch.Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _cut_into(examples: int, window: Window, x: torch.Tensor, g: torch.Tensor) -> NormConstants:
     """As if the cache held this many examples."""
     numel = max(conv_norms._strides_numel(x, g, window), conv_norms._patches_numel(x, g, window))
-    monkeypatch.setattr(conv_norms, "BUILT_BYTES", examples * numel * x.element_size())
+    return NormConstants(built_bytes=examples * numel * x.element_size())

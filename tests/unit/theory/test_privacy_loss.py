@@ -211,3 +211,16 @@ def test_a_max_norm_below_a_recorded_norm_is_refused_unless_training_clips():
     assert scores.values == pytest.approx(same.values)
     with pytest.raises(InputError, match="`max_norm` must be given"):
         replace(SOUND, clipped=True)
+
+
+def test_interpolated_norms_never_give_a_certificate():
+    measured = np.ones(NORMS.shape, bool)
+    whole = Trace(np.arange(3), STEPS, NORMS, SOUND, measured=measured)
+    assert privacy_loss(whole, everywhere=True).status is Status.CERTIFICATE
+    measured[1, 0] = False
+    part = Trace(np.arange(3), STEPS, NORMS, SOUND, measured=measured)
+    scores = privacy_loss(part, everywhere=True)
+    assert scores.status is Status.ESTIMATE
+    assert scores.reasons[-1] == "1 of 9 norms were interpolated between measured ones; they bound nothing."
+    with pytest.raises(InputError, match="`measured` must have one row per checkpoint"):
+        Trace(np.arange(3), STEPS, NORMS, SOUND, measured=measured[:2])

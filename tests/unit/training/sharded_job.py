@@ -107,9 +107,11 @@ def refusals(rank: int) -> list[str]:
         except InputError as error:
             sentences.append(str(error))
     try:
-        rm.InflightRecorder(
-            wrapped("ddp", make_task().new_model(0)), make_task().train, epochs=1, mechanism=MECHANISM
+        recorder = rm.Recorder(
+            wrapped("ddp", make_task().new_model(0)), task=make_task(), overhead=0.05, **settings
         )
+        with recorder.batch([0]):
+            pass
     except InputError as error:
         sentences.append(str(error))
     return sentences

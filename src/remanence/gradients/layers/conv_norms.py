@@ -16,14 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from remanence.gradients.layers.gram_blocks import GRAM_TRUST, blocks_like, product_sum, trace, upper_gram
-
-BUILT_BYTES = 4 << 20
-"""Size of a chunk of gradients with the inputs that it is built from: more leaves the cache before it is used."""
-GRAM_BYTES = 2 << 20
-NARROW = 16
-"""Columns below which a matrix product leaves most of a vector register empty."""
-SHIFT_WORK = 40
-"""Cost of shifting and adding one entry of a Gram matrix, in multiply-adds of a matrix product."""
+from remanence.machine.norm_constants import norm_constants
 
 
 @dataclass(frozen=True)
@@ -55,16 +48,16 @@ class Window:
 def weight_squared_norms(x: Tensor, g: Tensor, window: Window) -> Tensor:
     """‖gradient‖² of each example for inputs [n, h, w, c] and output gradients [n, h', w', p]."""
     if prefers_gram(x.shape[1:3], g.shape[1:3], x.shape[3], g.shape[3], window):
-        return _gram(x, g, window)
-    return _built(x, g, window)
+        return gram_norms(x, g, window)
+    return built_norms(x, g, window)
 
 
 def weight_squared_norms_and_sum(x: Tensor, g: Tensor, window: Window) -> tuple[Tensor, Tensor]:
     """The squared norms, and the batch's weight gradient [p, c, kernel height, kernel width]."""
     (height, width), c, p = window.kernel, x.shape[3], g.shape[3]
-    blocks = height if _needs_no_unfolding(window, c) else 1
+    blocks = height if needs_no_unfolding(window, c) else 1
     total = x.new_zeros(blocks, p, height // blocks * width * c)
-    norms = _built(x, g, window, total)
+    norms = built_norms(x, g, window, total)
     if blocks > 1:
         return norms, total.view(height, p, width, c).permute(1, 3, 0, 2)
     return norms, total.view(p, height, width, c).permute(0, 3, 1, 2)
@@ -74,17 +67,17 @@ def prefers_gram(sides_in: Sequence[int], sides_out: Sequence[int], c: int, p: i
     """Whether the Gram form takes fewer multiply-adds."""
     t_in, t_out = sides_in[0] * sides_in[1], sides_out[0] * sides_out[1]
     taps = window.kernel[0] * window.kernel[1]
-    return t_in**2 * (c + SHIFT_WORK) + t_out**2 * p < taps * t_out * c * p
+    return t_in**2 * (c + norm_constants().shift_work) + t_out**2 * p < taps * t_out * c * p
 
 
-def _built(x: Tensor, g: Tensor, window: Window, total: Tensor | None = None) -> Tensor:
+def built_norms(x: Tensor, g: Tensor, window: Window, total: Tensor | None = None) -> Tensor:
     """Build gradients in chunks, add them to `total` [blocks, p, rest] if given, and square them."""
     build, one = (
         (_built_from_strides, _strides_numel)
-        if _needs_no_unfolding(window, x.shape[3])
+        if needs_no_unfolding(window, x.shape[3])
         else (_built_from_patches, _patches_numel)
     )
-    most = max(1, BUILT_BYTES // (one(x, g, window) * x.element_size()))
+    most = max(1, norm_constants().built_bytes // (one(x, g, window) * x.element_size()))
     step = -(-len(x) // -(-len(x) // most))  # chunks of one size
     parts = []
     for i in range(0, len(x), step):
@@ -95,12 +88,16 @@ def _built(x: Tensor, g: Tensor, window: Window, total: Tensor | None = None) ->
     return torch.cat(parts)
 
 
-def _needs_no_unfolding(window: Window, c: int) -> bool:
+def needs_no_unfolding(window: Window, c: int) -> bool:
     """Whether the input need not be unfolded: stride 1, and the taps of a row lie side by side.
 
     With very few channels the products would be too narrow to be efficient.
     """
-    return window.stride == (1, 1) and window.dilation[1] == 1 and window.kernel[1] * c >= NARROW
+    return (
+        window.stride == (1, 1)
+        and window.dilation[1] == 1
+        and window.kernel[1] * c >= norm_constants().narrow
+    )
 
 
 def _built_from_strides(x: Tensor, g: Tensor, window: Window) -> Tensor:
@@ -158,10 +155,10 @@ def _padded(x: Tensor, window: Window) -> Tensor:
     return F.pad(x, (0, 0, pad_w, pad_w, pad_h, pad_h)).contiguous()
 
 
-def _gram(x: Tensor, g: Tensor, window: Window) -> Tensor:
+def gram_norms(x: Tensor, g: Tensor, window: Window) -> Tensor:
     """The Gram form; where it cancels, the gradient is built."""
     one = (x.shape[1] * x.shape[2]) ** 2 * x.element_size()
-    step = max(1, GRAM_BYTES // one)
+    step = max(1, norm_constants().gram_bytes // one)
     parts, largest = [], []
     for i in range(0, len(x), step):
         total, bound = _gram_chunk(x[i : i + step], g[i : i + step], window)
@@ -170,7 +167,7 @@ def _gram(x: Tensor, g: Tensor, window: Window) -> Tensor:
     totals = torch.cat(parts)
     doubtful = (totals < torch.cat(largest) * (GRAM_TRUST / (g.shape[1] * g.shape[2]))).nonzero().flatten()
     if doubtful.numel():
-        totals[doubtful] = _built(x[doubtful], g[doubtful], window)
+        totals[doubtful] = built_norms(x[doubtful], g[doubtful], window)
     return totals
 
 

@@ -26,6 +26,7 @@ from remanence.gradients.layers.rule import (
     square_sum,
     square_sum_,
 )
+from remanence.machine.norm_constants import norm_constants
 
 
 class Linear(Rule):
@@ -102,8 +103,8 @@ class Product(Linear):
 
 
 def prefers_gram(t: int, d: int, p: int) -> bool:
-    """Compare the multiply-adds of both forms; about half of a symmetric Gram matrix is computed."""
-    return t > 1 and t * (d + p) * 0.6 < d * p
+    """Compare the multiply-adds of both forms."""
+    return t > 1 and t * (d + p) * norm_constants().gram_share < d * p
 
 
 def outer_squared_norms(x: Tensor, g: Tensor, gram_cache: GramCache) -> Tensor:
@@ -112,10 +113,11 @@ def outer_squared_norms(x: Tensor, g: Tensor, gram_cache: GramCache) -> Tensor:
         return square_sum(x) * square_sum(g)
     if prefers_gram(x.shape[1], x.shape[2], g.shape[2]):
         return gram_squared_norms(x, g, gram_cache)[0]
-    return _materialized(x, g)
+    return built_squared_norms(x, g)
 
 
-def _materialized(x: Tensor, g: Tensor) -> Tensor:
+def built_squared_norms(x: Tensor, g: Tensor) -> Tensor:
+    """The same, from gradients that are built in chunks."""
     n, _, d = x.shape
     p = g.shape[2]
     parts = [square_sum_(torch.bmm(g[i:j].transpose(1, 2), x[i:j])) for i, j in chunks(n, d * p, x)]
@@ -134,7 +136,7 @@ def gram_squared_norms(x: Tensor, g: Tensor, gram_cache: GramCache) -> tuple[Ten
     trust = GRAM_TRUST / x.shape[1]
     doubtful = (weight < trace(x_gram) * g_trace * trust).nonzero().flatten()
     if doubtful.numel():
-        weight[doubtful] = _materialized(x[doubtful], g[doubtful])
+        weight[doubtful] = built_squared_norms(x[doubtful], g[doubtful])
     doubtful = (bias < g_trace * x.shape[1] * trust).nonzero().flatten()
     if doubtful.numel():
         bias[doubtful] = square_sum(g[doubtful].sum(1))
