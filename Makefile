@@ -57,8 +57,8 @@ test-all: ## make test, then all other tests: damaged files, real data, a preten
 	$(MAKE) test-ray
 	$(MAKE) test-browser
 
-test-journeys: $(VENV)/.dev ## long journeys: every command interrupted and continued, requests in a queue, the choice of a method; three minutes
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m journey tests/journeys
+test-journeys: $(VENV)/.dev ## long journeys: the tutorial, every command interrupted, killed and continued, requests in a queue, the choice of a method; five minutes
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m journey tests/journeys tests/docs tests/kills
 
 test-sweeps: $(VENV)/.dev ## every page of the dashboard with every file of a run damaged, and the error rates of all verdict rules; four minutes on two cores
 	$(BIN)/python -m pytest -n 2 -m sweep tests/web tests/unit/study

@@ -12,6 +12,7 @@ TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.md"
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.journey
 def test_the_tutorial_runs_and_is_true(tmp_path: Path, page: Callable[..., Any]) -> None:
     tutorial = page(TUTORIAL, shorter=False)
     ran = tutorial.run()

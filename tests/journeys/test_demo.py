@@ -122,6 +122,7 @@ def test_a_second_run_computes_nothing_and_says_so(
     assert {k: v for k, v in after.items() if k != "run"} == {k: v for k, v in before.items() if k != "run"}
 
 
+@pytest.mark.journey
 def test_a_killed_demo_goes_on_to_the_same_results(
     finished: Path,
     tmp_path: Path,

@@ -635,6 +635,7 @@ def unlearned(out: Path, source: Run, ids: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.journey
 def test_fifty_kills_never_leave_a_wrong_ledger(run: Path, ask: Ask, tmp_path: Path) -> None:
     """SIGKILL at fifty random moments, every other one while it is under way; the next start finishes it."""
     opened, ids, rng = open_run(run), IDS[100:140], random.Random(7)

@@ -132,6 +132,7 @@ def test_a_deleted_artifact_and_what_depends_on_it_only_are_computed_again(
     assert same.stdout == f"{len(everything)} artifacts bit-identical\n"
 
 
+@pytest.mark.journey
 def test_kills_at_random_moments_end_in_the_same_bits(
     store: Path, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:

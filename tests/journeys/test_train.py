@@ -121,6 +121,7 @@ def test_two_processes_train_as_one(two: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(read_trace(together).norms[0], read_trace(alone).norms[0], rtol=1e-6)
 
 
+@pytest.mark.journey
 def test_a_dead_rank_brings_the_job_down_and_resume_works(
     two: Path, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:

@@ -317,6 +317,7 @@ def test_an_occupied_folder_is_left_alone(
     assert open_folder(home / "quiet").digest() == before
 
 
+@pytest.mark.journey
 def test_tuning_is_resumed_after_a_kill_and_its_choice_is_used(
     home: Path,
     tmp_path: Path,

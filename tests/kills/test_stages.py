@@ -114,6 +114,7 @@ def test_a_stage_that_always_kills_its_worker_is_given_up(tmp_path: Path) -> Non
     assert "tried 3 times" in tally.failures[0].message
 
 
+@pytest.mark.journey
 def test_kills_at_random_moments_change_nothing(tmp_path: Path, wait_until: Callable[..., None]) -> None:
     """SIGKILL the whole run again and again while it works; the artifacts are those of an undisturbed one."""
     quiet, noisy, rng = Store(tmp_path / "quiet"), Store(tmp_path / "noisy"), random.Random(0)

@@ -175,8 +175,15 @@ def test_other_targets_go_through_every_method_and_metric(kind: str, tmp_path: P
     from remanence.unlearning import FoldTargets, make_method
 
     split = task.split(rm.ForgetSet("f", task.train.ids[:30]))
-    FoldTargets.drawn(task.train, [(np.ones(120, bool), y)]).write(tmp_path / "targets")
-    own = {"scrub": {"max_epochs": 1}, "out_of_fold": {"targets": str(tmp_path / "targets")}}
+    targets = {"targets": str(tmp_path / "targets")}
+    FoldTargets.drawn(task.train, [(np.ones(120, bool), y)], losses=np.arange(120.0)).write(
+        tmp_path / "targets"
+    )
+    own = {
+        "scrub": {"max_epochs": 1},
+        "out_of_fold": targets,
+        "routed": targets | {"easy": 10.0, "hard": 20.0},
+    }
     for name in rm.METHODS:
         model, _ = fit_model(task, task.train, seed=0)
         options = {"epochs": 2, "learning_rate": 0.01} | own.get(name, {})
