@@ -31,14 +31,15 @@ OPTIONS: dict[str, dict[str, Any]] = {"scrub": {"max_epochs": 1}}
 
 
 def options(name: str, train: Examples, folder: Path) -> dict[str, Any]:
-    """Options of a method; out_of_fold needs outputs of models that never saw the examples."""
-    if name != "out_of_fold":
+    """Options of a method; two of them need outputs of models that never saw the examples."""
+    if name not in ("out_of_fold", "routed"):
         return OPTIONS.get(name, {})
     path = folder / "targets"
     if not path.exists():
         outputs = torch.randn(len(train), train.n_outputs, generator=torch.Generator().manual_seed(0))
-        FoldTargets.drawn(train, [(np.ones(len(train), bool), outputs)]).write(path)
-    return {"targets": str(path)}
+        everybody = np.ones(len(train), bool)
+        FoldTargets.drawn(train, [(everybody, outputs)], losses=np.arange(len(train)) / 10).write(path)
+    return {"targets": str(path)} | ({"easy": 0.5, "hard": 1.0} if name == "routed" else {})
 
 
 class TinyTransformer(nn.Module):
