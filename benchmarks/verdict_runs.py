@@ -28,10 +28,12 @@ from remanence.requests.verdict_signals import stopping_excess, stopping_outputs
 from remanence.scores import score_table
 from remanence.tasks import derive_seed
 from remanence.training import Recipe, Run, RunSettings, open_run, train_run
-from remanence.types import ForgetSet, Measurement
+from remanence.types import ForgetSet, Measurement, positions_of
 
 RECIPE = Recipe(epochs=35, learning_rate=0.05, batch_size=32, weight_decay=1e-3)
-MODELS, ORACLES = 40, 3
+MODELS, ORACLES = CalibrationSettings().models, 3
+METHOD = "finetune"
+"""Moves slowly enough that models are met on the way that stopped 10 points short."""
 DRAWS = ((12, (40, 100)), (3, (20, 39)), (3, (5, 19)))
 """How many requests of which sizes, for every seed."""
 SUMMARY = ("mia_confidence", "stopping", "ua", "test", "stopping_log_odds")
@@ -83,8 +85,11 @@ def _draw(run: Run, seed: int) -> list[ForgetSet]:
 
 def _fold_arrays(run: Run, seed: int) -> Arrays:
     task = run.task
-    left_out = assign_folds(task.train.strata, MODELS, seed=seed)
-    arrays: Arrays = {"left_out": left_out, "calls": np.zeros(left_out.shape), "ids": task.train.ids}
+    scores = score_table(run.trace(), ["privacy_loss"]).column("privacy_loss")
+    losses = scores.values[positions_of(task.train.ids, scores.ids, what="the trace")]
+    left_out = assign_folds(task.train.strata, MODELS, seed=seed, losses=losses)
+    arrays: Arrays = {"left_out": left_out, "losses": losses, "calls": np.zeros(left_out.shape)}
+    arrays["ids"] = task.train.ids
     models = []
     for index, row in enumerate(left_out):
         fold = ForgetSet("fold", task.train.ids[row])
@@ -104,7 +109,9 @@ def _pool(run: Run, folds: Arrays) -> ReferencePool:
     train, _ = run.data()
     left_out, margin = folds["left_out"], folds["forget"][:, 0].astype(np.float64)
     log_odds = np.where(left_out, margin - folds["test"][:, 0, None], 0.0)
-    return ReferencePool(train.ids, train.strata, left_out, log_odds, folds["calls"])
+    return ReferencePool(
+        train.ids, train.strata, left_out, log_odds, folds["calls"], losses=folds["losses"].astype(np.float64)
+    )
 
 
 def _request_arrays(run: Run, pool: ReferencePool, forget_set: ForgetSet, seed: int) -> Arrays:
@@ -133,7 +140,7 @@ def _unlearn(
     run: Run, forget_set: ForgetSet, excess: Excess, seed: int
 ) -> tuple[list[Arrays], list[int], bool]:
     """Unlearn as `forget` does, with the signals of the model at every evaluation."""
-    split, settings = run.split(forget_set), CalibrationSettings().resolved(run)
+    split, settings = run.split(forget_set), CalibrationSettings(METHOD).resolved(run)
     assert settings.budget is not None  # `resolved` sets it
     how = monitored_settings(run, settings.method, settings.options, settings.budget, seed)
     _, training, total = begin_unlearning(run, split, how)

@@ -26,7 +26,7 @@ from remanence.forecast import ReferencePool
 from remanence.requests.verdict import DECIDING, MARGIN, POWER, Verdict, Word, judge_signals
 from remanence.storage import atomic
 
-CHOICE, REPORT = (10, 11), (20, 21)
+CHOICE, REPORT = (10, 11), (22, 23, 24, 25)
 SHORT = 0.10
 """How far a model that stopped early is from its oracles: 10 points of the attack that decides when to stop."""
 LARGE = 40
@@ -84,7 +84,8 @@ def verdicts(simulated: Simulated, signals: dict[str, Signal], margin: float) ->
     classes = np.array([labels[example] for example in folds["ids"].tolist()])
     of_folds = {name: np.where(left_out, signal(folds, "", classes), 0.0) for name, signal in signals.items()}
     none = np.zeros(left_out.shape)
-    pool = ReferencePool(folds["ids"], classes, left_out, none, none, of_folds)
+    losses = folds["losses"].astype(np.float64)
+    pool = ReferencePool(folds["ids"], classes, left_out, none, none, of_folds, losses)
     rows = []
     for request in simulated.requests:
         own = np.array([labels[example] for example in request["ids"].tolist()])
