@@ -133,7 +133,7 @@ def _unlearn(
     run: Run, forget_set: ForgetSet, excess: Excess, seed: int
 ) -> tuple[list[Arrays], list[int], bool]:
     """Unlearn as `forget` does, with the signals of the model at every evaluation."""
-    split, settings = run.split(forget_set), CalibrationSettings().resolved(run)
+    split, settings = run.split(forget_set), CalibrationSettings(method="finetune").resolved(run)
     assert settings.budget is not None  # `resolved` sets it
     how = monitored_settings(run, settings.method, settings.options, settings.budget, seed)
     _, training, total = begin_unlearning(run, split, how)

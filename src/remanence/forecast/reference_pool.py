@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remanence.errors import InputError
+from remanence.scores.equally_hard import equally_hard, shares_removed
 from remanence.types import Ids, positions_of
 
 Floats = NDArray[np.float64]
@@ -26,8 +27,8 @@ _RIDGE = 1.0
 STOPPING = "stopping"
 """The signal that decides when unlearning stops: the log-odds of the pool."""
 _CALLS = "calls"
-_QUARTERS, _TENTHS = 4, 10
-"""Groups by difficulty: those that share a slope, and those that count as equally hard."""
+_QUARTERS = 4
+"""Groups by difficulty that share a slope."""
 _PRIOR = 6.0
 """Weight of the mean variance of all examples, in models: a variance from a few models is unreliable."""
 _MOST_CLASSES = 2**20
@@ -257,24 +258,14 @@ class ReferencePool:
         return slopes, (alike * weight).sum(axis=0) / count
 
     def _alike(self, removed: NDArray[np.bool_]) -> Floats:
-        """[..., n] the share of the examples as hard as each that are removed, by [..., n] which are removed."""
-        sizes = np.bincount(self._groups)
-        gone = np.stack(
-            [np.bincount(self._groups[row], minlength=len(sizes)) for row in np.atleast_2d(removed)]
-        )
-        shares: Floats = (gone / np.maximum(sizes, 1))[:, self._groups]
-        return shares
+        """[M, n] the share of the examples as hard as each that are removed, by [M, n] or [n] which are removed."""
+        return shares_removed(self._groups, np.atleast_2d(removed))
 
     @cached_property
     def _groups(self) -> NDArray[np.int64]:
-        """[n] the group of examples that are as hard as each: same class, same tenth of difficulty."""
+        """[n] the group of examples that are as hard as each."""
         assert self.losses is not None  # callers look
-        groups = np.zeros(len(self.ids), np.int64)
-        for position, of_class in enumerate(self._classes):
-            members = np.flatnonzero(of_class)
-            ranks = np.argsort(np.argsort(self.losses[members], kind="stable"), kind="stable")
-            groups[members] = _TENTHS * position + _TENTHS * ranks // max(1, len(members))
-        return groups
+        return equally_hard(self.losses, self.labels)
 
     @cached_property
     def _stays(self) -> Floats:
