@@ -99,7 +99,7 @@ DIGITS = Setting(
     },
     seeds=(20, 21, 22, 23, 24),
 )
-WITH_AUTO = replace(DIGITS, methods={"auto": ("routed", {}), **DIGITS.methods}, seeds=(30, 31, 32, 33, 34))
+WITH_AUTO = replace(DIGITS, methods={"auto": ("routed", {}), **DIGITS.methods}, seeds=(32, 33, 34, 35, 36))
 SETTINGS = {"digits": DIGITS, "digits-auto": WITH_AUTO}
 
 

@@ -16,6 +16,8 @@ from remanence.types import Scores, positions_of
 
 _SUMMARY = "median"
 _DRAWN = "out_of_fold"
+_BEYOND_CHANCE = 2.0
+"""Standard errors by which another way of drawing weights anew must be cheaper."""
 AUDITED = ("ua", "mia_confidence")
 """Metrics of an audit that the results of methods are compared by; the first is the error on the examples."""
 
@@ -57,12 +59,10 @@ def choose_routing(trials: Sequence[TrialResult], retraining: float) -> Routing:
     costs = {method: _costs(levels[method], retraining) for method in methods}
     if _DRAWN in methods:
         costs[_DRAWN] += retraining * (_lasting(levels[_DRAWN]) & ~passes_audit(levels))
-    options = []
-    for harder in (method for method in methods if method != _DRAWN):
-        for first in range(len(losses) + 1 if _DRAWN in methods else 1):
-            below = costs[_DRAWN][:first].sum() if first else 0.0
-            options.append((float(below + costs[harder][first:].sum()), first, harder))
-    _, first, harder = min(options)
+    harder = _harder(costs)
+    firsts = range(len(losses) + 1 if _DRAWN in methods else 1)
+    below = np.concatenate([[0.0], np.cumsum(costs.get(_DRAWN, np.zeros(len(losses))))])
+    first = min(firsts, key=lambda first: (below[first] + costs[harder][first:].sum(), first))
     done = [trial.run.difficulty.done for trial in levels[methods[0]]]
     easy = next((i for i, looks_forgotten in enumerate(done) if not looks_forgotten), len(done))
     hard = _between(losses, max(first, easy)) if first < len(losses) else None
@@ -87,6 +87,20 @@ def _losses(level: Sequence[TrialResult]) -> NDArray[np.float64]:
 
 def _costs(level: Sequence[TrialResult], retraining: float) -> NDArray[np.float64]:
     return np.array([trial.run.steps + (0.0 if lasted(trial) else retraining) for trial in level])
+
+
+def _harder(costs: Mapping[str, NDArray[np.float64]]) -> str:
+    """How weights are drawn anew: by `reset`, which changes fewer of them, unless another way is cheaper beyond chance.
+
+    Compared over all levels, since most of the steps win back accuracy, which takes as long at every difficulty.
+    """
+    best, *others = (method for method in LEVEL_METHODS if method in costs and method != _DRAWN)
+    for other in others:
+        ratios = np.log((1 + costs[other]) / (1 + costs[best]))
+        error = ratios.std(ddof=1) / np.sqrt(len(ratios)) if len(ratios) > 1 else np.inf
+        if ratios.mean() < -_BEYOND_CHANCE * error:
+            best = other
+    return best
 
 
 def _lasting(level: Sequence[TrialResult]) -> NDArray[np.bool_]:

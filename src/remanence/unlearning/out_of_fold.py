@@ -26,7 +26,8 @@ class OutOfFold(Method):
     Formula: each step descends :math:`\frac{1}{|B|}\sum_{x \in B} \ell(w, x) + \omega\, \frac{1}{|B_F|}
     \sum_{x \in B_F} \mathrm{KL}(q_x \,\Vert\, p(x; w))` with a batch :math:`B` of the retain set and a batch
     :math:`B_F` of the forget set; :math:`q_x` is the output of a fold model that was trained without :math:`x`. If
-    there are several, it is the one whose training data resemble most what stays (see `FoldTargets.of`).
+    there are several, it is the one whose training data resemble most what stays (see `FoldTargets.of`). A forget set
+    that is smaller than a batch has a smaller weight, in proportion.
 
     Args:
         recipe: hyperparameters of training; an epoch is a pass over the retain set. The learning rate is that of
@@ -69,6 +70,8 @@ def toward_folds(
 ) -> Callable[[int], Term]:
     """The term of a step that draws examples to forget towards the outputs of the fold models.
 
+    Fewer examples than a batch weigh less, in proportion: a single one must not count as much as a batch of others.
+
     Args:
         examples: the examples.
         recipe: batch size and sampling.
@@ -84,4 +87,5 @@ def toward_folds(
         return output_distance(predicted, target, classes=classes)
 
     forget = BatchStream(examples, recipe, seed, "-forget")
-    return lambda step: Term(forget, step, weight, distance, outputs)
+    share = min(1.0, len(examples) / recipe.batch_size)
+    return lambda step: Term(forget, step, share * weight, distance, outputs)
