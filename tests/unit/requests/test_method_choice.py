@@ -1,5 +1,6 @@
 """Which method a request takes, and why."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -181,6 +182,22 @@ def test_outputs_that_would_not_pass_an_audit_are_not_chosen() -> None:
         for trial in trials
     ]
     assert choose_routing(unforgotten, 1000).hard is None
+
+
+def test_weights_are_drawn_anew_in_another_way_only_if_it_costs_less_beyond_chance() -> None:
+    """One set on which shrinking is much faster decides nothing; all of them do."""
+
+    def shrinking(steps: Callable[[int], float]) -> list[TrialResult]:
+        return [
+            replace(trial, run=replace(trial.run, steps=steps(int(trial.run.name.split()[1]))))
+            if trial.method == "shrink_perturb"
+            else trial
+            for trial in levels()
+        ]
+
+    assert choose_routing(shrinking(lambda number: 20.0 if number == 7 else 210.0), 1000).harder == "reset"
+    faster = choose_routing(shrinking(lambda number: 100.0 + number), 1000)
+    assert faster.harder == "shrink_perturb"
 
 
 def test_without_outputs_or_units_the_others_are_taken() -> None:

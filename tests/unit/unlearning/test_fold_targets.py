@@ -11,6 +11,7 @@ from remanence.data import Examples, Split, digits
 from remanence.models import small_conv
 from remanence.tasks import Recipe
 from remanence.unlearning import FoldTargets, make_method, read_fold_targets
+from remanence.unlearning.out_of_fold import toward_folds
 
 RECIPE = Recipe(epochs=1, learning_rate=0.05, batch_size=20)
 
@@ -128,3 +129,13 @@ def test_training_draws_the_outputs_towards_the_targets(name: str, tmp_path: Pat
     for _ in make_method(name, options, RECIPE)(model, data, seed=0):
         pass
     assert distance() < 0.5 * before
+
+
+def test_a_single_example_does_not_count_as_much_as_a_batch(tmp_path: Path) -> None:
+    train = examples()
+    folds(train).write(tmp_path / "folds")
+    weights = {
+        count: toward_folds(train.take(train.ids[:count]), RECIPE, 0, str(tmp_path / "folds"), 2.0)(0).weight
+        for count in (1, 10, 20, 30)
+    }
+    assert weights == pytest.approx({1: 0.1, 10: 1.0, 20: 2.0, 30: 2.0})
