@@ -90,7 +90,7 @@ DIGITS = Setting(
         "reset": ("reset", {}),
         "reset, distilled": ("reset", {"distillation": 0.5}),
         "shrink_perturb": ("shrink_perturb", {}),
-        "out_of_fold": ("out_of_fold", {}),
+        "out_of_fold": ("out_of_fold", {"lr": 0.02}),
         "del": ("del", {"lr": 0.05, "fraction": 0.5}),
         "msg": ("msg", {"lr": 0.1, "fraction": 0.5}),
         "neggrad_plus": ("neggrad_plus", {"lr": 0.03}),
@@ -99,7 +99,7 @@ DIGITS = Setting(
     },
     seeds=(20, 21, 22, 23, 24),
 )
-WITH_AUTO = replace(DIGITS, methods={"auto": ("routed", {}), **DIGITS.methods}, seeds=(30, 31, 32, 33, 34))
+WITH_AUTO = replace(DIGITS, methods={"auto": ("routed", {}), **DIGITS.methods}, seeds=(32, 33, 34, 35, 36))
 SETTINGS = {"digits": DIGITS, "digits-auto": WITH_AUTO}
 
 

@@ -20,7 +20,7 @@ import torch
 from requests_page import page
 
 from remanence.audit import METRICS, evaluate
-from remanence.experiments import cached_oracle, oracle_seed
+from remanence.experiments import Relearning, cached_oracle, oracle_seed
 from remanence.requests import (
     Calibration,
     CalibrationSettings,
@@ -39,6 +39,8 @@ from remanence.types import ForgetSet
 REQUESTS, ORACLES, SEED, RUN_SEED = 20, 3, 2025, 40
 POINTS = 0.05
 RECIPE = Recipe(epochs=35, learning_rate=0.05, batch_size=32, weight_decay=1e-3)
+AUDITED_MODELS = 2
+"""Models whose copies are fine-tuned in the audit of a request: before and after unlearning."""
 EPOCHS_AFTER = 3
 """Epochs of the test that a calibration set stays forgotten."""
 
@@ -126,12 +128,24 @@ def calibration_steps(run: Run, calibration: Calibration | None) -> float:
     return len(calibration.pool.left_out) * calibration.retraining["steps"] + trials
 
 
+def audit_steps(run: Run, rows: list[dict[str, Any]]) -> float:
+    """Training steps of the audit of a request: copies of the models before and after are fine-tuned."""
+    how, n = Relearning(), len(run.data()[0])
+    on_retain = [len(how.shares) * how.epochs * RECIPE.steps_per_epoch(n - row["size"]) for row in rows]
+    return AUDITED_MODELS * (float(np.mean(on_retain)) + how.steps)
+
+
+def break_even(cost: float, saved: float) -> int | None:
+    """Requests after which a cost is won back, if each saves something."""
+    return max(1, math.ceil(cost / saved)) if saved > 0 else None
+
+
 def summary(run: Run, rows: list[dict[str, Any]], calibration: Calibration | None) -> dict[str, Any]:
     retraining = RECIPE.total_steps(len(run.data()[0]))
     known = [run.steps for run in calibration.runs()] if calibration else [row["taken"] for row in rows]
     constant, cost = float(np.median(known)), calibration_steps(run, calibration)
     per_request = float(np.mean([row["stopped_at"] for row in rows]))
-    saved = retraining - per_request
+    audit = audit_steps(run, rows)
     return {
         "requests": len(rows),
         "inside": sum(
@@ -151,7 +165,12 @@ def summary(run: Run, rows: list[dict[str, Any]], calibration: Calibration | Non
         "retraining": retraining,
         "calibration_of_retraining": cost / retraining,
         "request_of_retraining": per_request / retraining,
-        "break_even": math.ceil(cost / saved) if saved > 0 else None,
+        "audit_of_retraining": audit / retraining,
+        "break_even": break_even(cost, retraining - per_request),
+        "break_even_with_audits": break_even(cost, retraining - per_request - audit),
+        "total_of_retrainings": (cost + len(rows) * per_request) / (len(rows) * retraining),
+        "total_of_retrainings_with_audits": (cost + len(rows) * (per_request + audit))
+        / (len(rows) * retraining),
     }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+_BREAK_EVEN = ("break_even", "break_even_with_audits")
+
 
 def page(results: list[dict[str, Any]], oracles: int) -> str:
     """The results as a page of the documentation, one section per number of reference models."""
@@ -16,12 +18,15 @@ def page(results: list[dict[str, Any]], oracles: int) -> str:
         "",
         "| reference models | inside the 90 % interval | median width | median error, forecast / constant | the same "
         "request again differs by (median, mean) | outcomes | within 5 points of the oracles (UA and MIA) | a fresh "
-        "oracle | calibration, in retrainings | request, in retrainings | break-even after |",
-        "|" + "---|" * 11,
+        "oracle | calibration, in retrainings | request, in retrainings | audit, in retrainings | break-even after | "
+        "with audits | all requests, of as many retrainings | with audits |",
+        "|" + "---|" * 15,
         *(_budget(result["models"], result["summary"]) for result in results),
         "",
-        "Costs are training steps relative to retraining; audits, which retraining needs too, are not counted. The "
-        "constant is the median of the calibration's times; without models, that of these requests.",
+        "Costs are training steps relative to retraining. *With audits* counts the fine-tuning of the relearning test "
+        "(copies of the models before and after) for every request, and none for retraining. Evaluations are not "
+        "counted on either side. The constant is the median of the calibration's times; without models, that of these "
+        "requests.",
     ]
     for result in results:
         lines += [
@@ -49,7 +54,10 @@ def _budget(models: int, total: dict[str, Any]) -> str:
         f"{total['oracle_close']}/{n}",
         f"{total['calibration_of_retraining']:.1f}",
         f"{total['request_of_retraining']:.2f}",
-        "never" if total["break_even"] is None else f"{max(1, total['break_even'])} requests",
+        f"{total['audit_of_retraining']:.2f}",
+        *("never" if total[name] is None else f"{total[name]} requests" for name in _BREAK_EVEN),
+        f"{total['total_of_retrainings']:.2f}",
+        f"{total['total_of_retrainings_with_audits']:.2f}",
     )
     return f"| {' | '.join(cells)} |"
 

@@ -45,7 +45,7 @@ def prepared(work: Path) -> Run:
     train_run(settings, work / "run", resume=True)
     run = open_run(work / "run")
     if not (work / "run" / "calibration" / SEAL).exists():
-        calibrate(run, CalibrationSettings(models=20, sets=20), workers=1)
+        calibrate(run, CalibrationSettings(method="finetune", models=20, sets=20), workers=1)
     return run
 
 

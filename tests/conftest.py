@@ -113,7 +113,11 @@ def _carry_out(place: Path) -> None:
         ),
         place / "run",
     )
-    calibrate(open_run(place / "run"), CalibrationSettings(sets=20, models=20, budget=20), workers=1)
+    calibrate(
+        open_run(place / "run"),
+        CalibrationSettings(method="finetune", sets=20, models=20, budget=20),
+        workers=1,
+    )
     (place / "request.csv").write_text("id\n" + "".join(f"{example}\n" for example in ids[20:60]))
     write_forget_sets(place / "set.json", [ForgetSet("some", ids[100:130])])
     key = Ed25519PrivateKey.generate()

@@ -48,7 +48,7 @@ def folder(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = RunSettings("digits", "mlp", recipe, record=12, model_options={"hidden": [64]})
     train_run(settings, place / "desk")
     options = {"learning_rate": 0.2, "weight_decay": 5e-3}
-    chosen = CalibrationSettings(sets=40, models=20, budget=300, options=options)
+    chosen = CalibrationSettings(method="finetune", sets=40, models=20, budget=300, options=options)
     calibrate(rm.open_run(place / "desk"), chosen, workers=1)
     for name in ("phone", "plain", "keys"):
         shutil.copytree(place / "desk", place / name)

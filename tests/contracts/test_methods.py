@@ -55,7 +55,7 @@ def write_targets(folder: Path) -> None:
     halves = np.arange(len(train)) % 2 == 0
     folds = [(half, torch.randn(int(half.sum()), 10, generator=random)) for half in (halves, ~halves)]
     if not folder.exists():
-        FoldTargets.drawn(train, folds, losses=np.arange(len(train)) / 10).write(folder)
+        FoldTargets.from_folds(train, folds, losses=np.arange(len(train)) / 10).write(folder)
     OPTIONS["out_of_fold"] = {"targets": str(folder)}
     OPTIONS["routed"] = {"targets": str(folder), "easy": 1.0, "hard": 2.0}
 

@@ -38,7 +38,7 @@ def options(name: str, train: Examples, folder: Path) -> dict[str, Any]:
     if not path.exists():
         outputs = torch.randn(len(train), train.n_outputs, generator=torch.Generator().manual_seed(0))
         everybody = np.ones(len(train), bool)
-        FoldTargets.drawn(train, [(everybody, outputs)], losses=np.arange(len(train)) / 10).write(path)
+        FoldTargets.from_folds(train, [(everybody, outputs)], losses=np.arange(len(train)) / 10).write(path)
     return {"targets": str(path)} | ({"easy": 0.5, "hard": 1.0} if name == "routed" else {})
 
 

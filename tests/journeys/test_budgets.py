@@ -45,7 +45,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def few(trained: Path) -> Path:
     """The same run, calibrated with as few models as possible."""
     shutil.copytree(trained / "run", trained / "few", ignore=shutil.ignore_patterns(".request*"))
-    calibrate(open_run(trained / "few"), CalibrationSettings(models=4, budget=20), workers=1)
+    calibrate(
+        open_run(trained / "few"), CalibrationSettings(method="finetune", models=4, budget=20), workers=1
+    )
     return trained / "few"
 
 
@@ -136,7 +138,7 @@ def test_a_calibration_is_extended_and_what_is_there_stays(
         models = arguments or ["--models", "4"]
         assert command(["calibrate", str(run), *models, "--workers", "1"]) == 2
         assert sentence in " ".join(capsys.readouterr().err.split())
-    calibrate(open_run(run), CalibrationSettings(models=8, sets=22), workers=1)
+    calibrate(open_run(run), CalibrationSettings(method="finetune", models=8, sets=22), workers=1)
     after = read_calibration(open_run(run))
     assert len(after.pool.left_out) == 8
     assert np.array_equal(after.pool.log_odds[:4], before.pool.log_odds)
@@ -156,7 +158,7 @@ def test_reference_models_of_removed_examples_are_listed_and_updated_or_discarde
     listed = {artifact.path: artifact.description for artifact in result.remaining}
     assert "reference models that were trained on them" in listed[tmp_path / "new" / "calibration"]
     inherited = read_calibration(open_run(tmp_path / "new"))
-    calibrate(open_run(tmp_path / "new"), CalibrationSettings(models=4), workers=1)
+    calibrate(open_run(tmp_path / "new"), CalibrationSettings(method="finetune", models=4), workers=1)
     renewed = read_calibration(open_run(tmp_path / "new"))
     assert inherited.inherited and not renewed.inherited  # noqa: PT018
     assert len(renewed.pool.ids) == len(IDS) - 40

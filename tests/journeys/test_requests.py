@@ -67,7 +67,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "digits", "mlp", QUICK, record=4, placement="even", poison=PLANTED, model_options=options
     )
     train_run(settings.with_canaries(CANARIES), out)
-    calibrate(open_run(out), CalibrationSettings(budget=40), workers=1)
+    calibrate(open_run(out), CalibrationSettings(method="finetune", budget=40), workers=1)
     return out
 
 

@@ -42,7 +42,7 @@ PLAIN = ForgetOptions(relearning=False)
 def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("queue") / "run"
     train_run(RunSettings("digits", "mlp", QUICK, record=4, model_options={"hidden": [32]}), out)
-    calibrate(open_run(out), CalibrationSettings(sets=20, models=20, budget=40), workers=1)
+    calibrate(open_run(out), CalibrationSettings(method="finetune", sets=20, models=20, budget=40), workers=1)
     return out
 
 
@@ -101,7 +101,7 @@ def test_going_on_after_a_refuted_stop_goes_much_further_and_counts_its_looks(
 ) -> None:
     opened, out = open_run(run), tmp_path / "new"
     every = Criterion("excess", 0.0, 99.0, accuracy_loss=1.0)  # every stop is accepted
-    monkeypatch.setattr("remanence.requests.estimate.criterion_for", lambda error: every)
+    monkeypatch.setattr("remanence.requests.estimate.criterion_for", lambda *given: every)
     monkeypatch.setattr("remanence.requests.verdict.FEWEST", 1)
     monkeypatch.setattr("remanence.requests.verdict.POWER", 0.0)
     monkeypatch.setattr("remanence.requests.verdict.MARGIN", -9.0)  # and every verdict refutes it

@@ -182,7 +182,7 @@ def test_a_calibration_on_two_nodes_of_which_one_is_killed(
 ) -> None:
     """All reference models and trials are computed, and are those of processes bit for bit."""
     cluster, second = two_nodes
-    settings = CalibrationSettings(sets=20, models=20, budget=4)
+    settings = CalibrationSettings(method="finetune", sets=20, models=20, budget=4)
     expected = calibrate(copy(trained, tmp_path / "process"), settings, workers=2)
     done: list[Stage] = []
 

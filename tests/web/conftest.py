@@ -81,7 +81,7 @@ def calibrated(made_once: Callable[..., Path]) -> Path:
             "digits", "mlp", recipe, record=4, placement="even", model_options={"hidden": [32]}
         )
         train_run(settings, place / "run")
-        wanted = CalibrationSettings(sets=20, models=20, budget=80)
+        wanted = CalibrationSettings(method="finetune", sets=20, models=20, budget=80)
         calibrate(rm.open_run(place / "run"), wanted, workers=1)
 
     return made_once("calibrated", build) / "run"

@@ -61,21 +61,20 @@ def calibrate(
 
     `remanence calibrate run`
 
-    `remanence calibrate run --method auto`
-
     `remanence calibrate run --models 40`
 
-    `remanence calibrate run --lr 0.1 --sets 60 --workers 8`
+    `remanence calibrate run --method finetune --lr 0.1 --sets 60 --workers 8`
 
     Parameters
     ----------
     run:
         A run with a trace, made by `remanence train`.
     method:
-        Unlearning method of later requests; finetune by default. `auto` finds out for which difficulty out_of_fold,
-        reset and shrink_perturb cost least, and decides for each example of a request how it is unlearned (`routed`).
+        Unlearning method of later requests. `auto`, the default, finds out for which difficulty out_of_fold, reset and
+        shrink_perturb cost least, and decides for each example of a request how it is unlearned (`routed`).
     learning_rate:
-        Learning rate of unlearning; by default that of training, with twice its weight decay.
+        Learning rate of unlearning, for another method than `auto`; by default that of training, with twice its weight
+        decay.
     sets:
         Number of forget sets to unlearn, at least 20.
     sizes:
@@ -94,7 +93,7 @@ def calibrate(
     from remanence.training import open_run
 
     given = parse_options(options or ()) | ({} if learning_rate is None else {"learning_rate": learning_rate})
-    name, hyperparameters = tuned_method(method, given, tuned, default="finetune")
+    name, hyperparameters = tuned_method(method, given, tuned, default="auto")
     settings = CalibrationSettings(
         method=name,
         options=hyperparameters,

@@ -2,10 +2,11 @@
 
 from remanence.forecast.conformal import LeaveOneOut, guaranteed_coverage, jackknife_interval
 from remanence.forecast.difficulty import CalibrationRun, Difficulty, difficulty_of
+from remanence.forecast.expectation import Expectation, SignalExpectation
 from remanence.forecast.forecaster import ENOUGH, Forecast, Forecaster
 from remanence.forecast.law import UnlearningLaw, fit_law
 from remanence.forecast.predictors import Comparison, compare
-from remanence.forecast.reference_pool import STOPPING, Expectation, ReferencePool, SignalExpectation
+from remanence.forecast.reference_pool import STOPPING, ReferencePool
 
 __all__ = [
     "ENOUGH",

@@ -15,74 +15,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remanence.errors import InputError
+from remanence.forecast.expectation import Expectation, SignalExpectation
+from remanence.forecast.share_lines import (
+    Line,
+    fit_lines,
+    residuals,
+    shift_variance,
+    values_at,
+    variance_parts,
+)
+from remanence.scores.equally_hard import equally_hard, shares_removed
 from remanence.types import Ids, positions_of
 
 Floats = NDArray[np.float64]
 _KNOWN_SHARE = 0.05
 """How far the pool may be extrapolated beyond the largest share of a class that a model left out."""
-_RIDGE = 1.0
-"""Weight of the common slope, in models: the slope through a few points of one example is unreliable."""
 
 STOPPING = "stopping"
 """The signal that decides when unlearning stops: the log-odds of the pool."""
 _CALLS = "calls"
-_QUARTERS, _TENTHS = 4, 10
-"""Groups by difficulty: those that share a slope, and those that count as equally hard."""
+_QUARTERS = 4
+"""Groups by difficulty that share a slope."""
 _PRIOR = 6.0
 """Weight of the mean variance of all examples, in models: a variance from a few models is unreliable."""
 _MOST_CLASSES = 2**20
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """The expected metrics of a model never trained on a set.
-
-    Args:
-        mia: share of the set that the membership attack calls never trained on.
-        mia_spread: standard deviation of that share between such models.
-        log_odds: mean log-odds of the true class on the set, minus that on the test set.
-        log_odds_spread: its standard deviation between such models.
-        moved: by how much `log_odds` was lowered because hard examples leave together; its error is as large.
-        beyond: in which respects the set is outside the range of the pool.
-    """
-
-    mia: float
-    mia_spread: float
-    log_odds: float
-    log_odds_spread: float
-    moved: float = 0.0
-    beyond: tuple[str, ...] = ()
-
-    @property
-    def by_metric(self) -> dict[str, tuple[float, float]]:
-        """Expected value and spread, by the name of the metric."""
-        return {
-            "mia_confidence": (self.mia, self.mia_spread),
-            "log_odds": (self.log_odds, self.log_odds_spread),
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class SignalExpectation:
-    """One signal of models never trained on a set, example by example.
-
-    Args:
-        values: [m] the expected signal of each example.
-        variances: [m] its variance between such models, without the shifts below.
-        models: [m] number of models that the expectation is estimated from.
-        groups: [m] the class of each example.
-        shift: variance of the shift of a model that is common to all examples.
-        group_shift: variance of the further shift that is common to the examples of one class.
-        lowered: [m] by how much the values were lowered because examples as hard leave too; their error is as large.
-    """
-
-    values: Floats
-    variances: Floats
-    models: NDArray[np.int64]
-    groups: NDArray[np.int64]
-    shift: float
-    group_shift: float
-    lowered: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +113,8 @@ class ReferencePool:
         rows = positions_of(ids, self.ids, what="the calibration")
         shares = self._shares(rows)
         further = self._further(STOPPING, rows)
-        log_odds = (_at(self._lines["log_odds"], rows, shares) + further).mean()
-        calls = _at(self._lines[_CALLS], rows, shares) + self._further(_CALLS, rows)
+        log_odds = (values_at(self._lines["log_odds"], rows, shares) + further).mean()
+        calls = values_at(self._lines[_CALLS], rows, shares) + self._further(_CALLS, rows)
         mia = np.clip(calls, 0, 1).mean()
         return Expectation(
             float(mia),
@@ -181,13 +137,13 @@ class ReferencePool:
         """
         left_out, values = self.left_out, self._at_same_shares(name)
         rows = positions_of(ids, self.ids, what="the calibration")
-        line = _lines(values, self._stays, left_out)
-        residual, counts = _residuals(values, self._stays, left_out, line), left_out.sum(axis=0)
+        line = fit_lines(values, self._stays, left_out)
+        residual, counts = residuals(values, self._stays, left_out, line), left_out.sum(axis=0)
         variances = (residual**2).sum(axis=0) / counts
-        shift, within_class = _shift(residual, left_out), self._class_shift(residual)
+        shift, within_class = shift_variance(residual, left_out), self._class_shift(residual)
         further = self._further(name, rows)
         return SignalExpectation(
-            _at(line, rows, self._shares(rows)) + further,
+            values_at(line, rows, self._shares(rows)) + further,
             (counts[rows] * variances[rows] + _PRIOR * variances.mean()) / (counts[rows] + _PRIOR),
             counts[rows],
             self.labels[rows],
@@ -220,7 +176,9 @@ class ReferencePool:
 
     def _class_shift(self, residual: Floats) -> float:
         """Variance of the shift of a model that is common to the examples of a class."""
-        shifts = [_shift(residual[:, of_class], self.left_out[:, of_class]) for of_class in self._classes]
+        shifts = [
+            shift_variance(residual[:, of_class], self.left_out[:, of_class]) for of_class in self._classes
+        ]
         return float(np.mean(shifts))
 
     @cached_property
@@ -257,24 +215,14 @@ class ReferencePool:
         return slopes, (alike * weight).sum(axis=0) / count
 
     def _alike(self, removed: NDArray[np.bool_]) -> Floats:
-        """[..., n] the share of the examples as hard as each that are removed, by [..., n] which are removed."""
-        sizes = np.bincount(self._groups)
-        gone = np.stack(
-            [np.bincount(self._groups[row], minlength=len(sizes)) for row in np.atleast_2d(removed)]
-        )
-        shares: Floats = (gone / np.maximum(sizes, 1))[:, self._groups]
-        return shares
+        """[M, n] the share of the examples as hard as each that are removed, by [M, n] or [n] which are removed."""
+        return shares_removed(self._groups, np.atleast_2d(removed))
 
     @cached_property
     def _groups(self) -> NDArray[np.int64]:
-        """[n] the group of examples that are as hard as each: same class, same tenth of difficulty."""
+        """[n] the group of examples that are as hard as each."""
         assert self.losses is not None  # callers look
-        groups = np.zeros(len(self.ids), np.int64)
-        for position, of_class in enumerate(self._classes):
-            members = np.flatnonzero(of_class)
-            ranks = np.argsort(np.argsort(self.losses[members], kind="stable"), kind="stable")
-            groups[members] = _TENTHS * position + _TENTHS * ranks // max(1, len(members))
-        return groups
+        return equally_hard(self.losses, self.labels)
 
     @cached_property
     def _stays(self) -> Floats:
@@ -286,9 +234,10 @@ class ReferencePool:
         return logs
 
     @cached_property
-    def _lines(self) -> Mapping[str, tuple[Floats, Floats, Floats]]:
+    def _lines(self) -> Mapping[str, Line]:
         return {
-            name: _lines(values, self._stays, self.left_out) for name, values in self._stopping_values.items()
+            name: fit_lines(values, self._stays, self.left_out)
+            for name, values in self._stopping_values.items()
         }
 
     @cached_property
@@ -298,7 +247,7 @@ class ReferencePool:
     @cached_property
     def _components(self) -> Mapping[str, tuple[float, float]]:
         return {
-            name: _variances(values, self._stays, self.left_out, self._lines[name])
+            name: variance_parts(values, self._stays, self.left_out, self._lines[name])
             for name, values in self._stopping_values.items()
         }
 
@@ -321,56 +270,3 @@ class ReferencePool:
         return (
             f"it removes {removed:.0%} of a class; no reference model was trained without more than {known:.0%} of one",
         )
-
-
-def _lines(values: Floats, stays: Floats, left_out: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
-    """The line of each example in ln(share that stays), over the models that left it out: centre, value there, slope.
-
-    The slope of an example is shrunk towards the common slope of all examples when its points vary little.
-    """
-    weight = left_out.astype(np.float64)
-    count = weight.sum(axis=0)
-    centre, level = ((part * weight).sum(axis=0) / count for part in (stays, values))
-    across = (stays - centre) * weight
-    square, product = (across**2).sum(axis=0), (across * (values - level)).sum(axis=0)
-    common = product.sum() / square.sum() if square.sum() > 0 else 0.0
-    typical = square.sum() / len(square)
-    slope = (product + _RIDGE * typical * common) / (square + _RIDGE * typical) if typical > 0 else 0 * square
-    return centre, level, slope
-
-
-def _at(line: tuple[Floats, Floats, Floats], rows: NDArray[np.int64], stays: Floats) -> Floats:
-    centre, level, slope = (part[rows] for part in line)
-    values: Floats = level + slope * (stays - centre)
-    return values
-
-
-def _variances(
-    values: Floats, stays: Floats, left_out: NDArray[np.bool_], line: tuple[Floats, Floats, Floats]
-) -> tuple[float, float]:
-    """Variance of the shift of a model, common to all examples, and of the rest, independent between examples."""
-    residual = _residuals(values, stays, left_out, line)
-    total = float((residual**2).sum() / left_out.sum())
-    between = _shift(residual, left_out)
-    return between, max(0.0, total - between)
-
-
-def _residuals(
-    values: Floats, stays: Floats, left_out: NDArray[np.bool_], line: tuple[Floats, Floats, Floats]
-) -> Floats:
-    """[M, n] differences from the lines, 0 where an example was not left out."""
-    centre, level, slope = line
-    count = left_out.sum(axis=0)
-    residual = np.where(left_out, values - (level + slope * (stays - centre)), 0.0)
-    scaled: Floats = residual * np.sqrt(
-        count / (count - 1)
-    )  # degrees of freedom: the mean was estimated from the same models
-    return scaled
-
-
-def _shift(residual: Floats, left_out: NDArray[np.bool_]) -> float:
-    """Variance of the mean residual of a model, beyond what independent examples explain."""
-    sizes = left_out.sum(axis=1)
-    mean = residual.sum(axis=1) / np.maximum(sizes, 1)
-    noise = (residual**2).sum() / max(int(left_out.sum()), 1) / np.maximum(sizes, 1)
-    return max(0.0, float((mean**2 - noise)[sizes > 0].mean()))

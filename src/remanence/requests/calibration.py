@@ -24,7 +24,14 @@ from remanence.storage import SEAL, create, open_folder
 from remanence.storage.table_reading import read_record
 from remanence.training import Run
 from remanence.types import Ids, as_ids
-from remanence.unlearning import FoldTargets, full_names, has_fold_targets, make_method, read_fold_targets
+from remanence.unlearning import (
+    FoldTargets,
+    full_names,
+    has_fold_targets,
+    make_method,
+    read_fold_targets,
+)
+from remanence.unlearning.routed import Routed
 
 FOLDER = "calibration"
 AUTO = "auto"
@@ -34,10 +41,9 @@ LEVEL_METHODS = ("out_of_fold", "reset", "shrink_perturb")
 """What `auto` tries on sets of one difficulty each, to decide how each example of a request is unlearned."""
 LEVELS = 8
 """Number of these sets."""
-_AUTO_OPTIONS: Mapping[str, Mapping[str, Any]] = {"reset": {"distillation": 0.5, "targets": ""}}
-"""Hyperparameters that differ from a method's defaults: distillation wins accuracy back sooner after a reset, and
-targets, whose folder is named later, keep what is trained again from being too sure about the examples."""
-_FORMAT = 5
+_AUTO_OPTIONS: Mapping[str, Mapping[str, Any]] = {"reset": {"distillation": 0.5}}
+"""Hyperparameters that differ from a method's defaults: distillation wins accuracy back sooner after a reset."""
+_FORMAT = 6
 _ARRAYS = ("labels", "losses", "left_out", "log_odds", "calls")
 _SIGNAL = "verdict_"
 """Prefix of the arrays that only the verdict reads."""
@@ -51,8 +57,8 @@ class CalibrationSettings:
 
     Args:
         method: the method that requests will be unlearned with; `auto` decides for each example how it is unlearned.
-        options: its hyperparameters; with `auto` they are found. By default the learning rate of training and twice
-            its weight decay, which makes a model forget examples that it no longer sees.
+        options: its hyperparameters; with `auto` they are found. By default, for another method, the learning rate of
+            training and twice its weight decay, which makes a model forget examples that it no longer sees.
         sets: number of forget sets to unlearn.
         sizes: smallest and largest size of the sets.
         models: number of reference models.
@@ -61,7 +67,7 @@ class CalibrationSettings:
         seed: random seed of the folds, the forget sets and the unlearning.
     """
 
-    method: str = "finetune"
+    method: str = AUTO
     options: Mapping[str, Any] = field(default_factory=dict)
     sets: int = 20
     sizes: tuple[int, int] = (5, 100)
@@ -85,7 +91,10 @@ class CalibrationSettings:
     def resolved(self, run: Run) -> CalibrationSettings:
         """The same settings with the defaults that depend on the run."""
         if self.method == AUTO and self.options:
-            raise InputError(f"`options` cannot be given with {AUTO}; got {', '.join(self.options)}.")
+            raise InputError(
+                f"`options` cannot be given with {AUTO}, which finds them; got {', '.join(self.options)}. Name a "
+                "`method`."
+            )
         recipe = run.settings.recipe
         options = {} if self.method == AUTO else _default_options(run) | full_names(self.options)
         if self.method != AUTO:
@@ -97,6 +106,8 @@ class CalibrationSettings:
         """The hyperparameters of one of the methods."""
         if self.method != AUTO or method == ROUTED:
             return dict(self.options)
+        if method == "out_of_fold":
+            return {"learning_rate": Routed.gentle * run.settings.recipe.learning_rate}
         return _default_options(run) if method == "finetune" else dict(_AUTO_OPTIONS.get(method, {}))
 
 
@@ -127,6 +138,8 @@ class TrialResult:
         seconds_per_step: of unlearning with its evaluations.
         method: the method that it was unlearned with.
         stays: whether it stayed forgotten after three epochs on retained data; None when it was not tried.
+        stopped: metrics of an audit when unlearning stopped, by name.
+        later: the same after these epochs; empty when it was not tried.
     """
 
     run: CalibrationRun
@@ -134,6 +147,8 @@ class TrialResult:
     seconds_per_step: float
     method: str
     stays: bool | None = None
+    stopped: Mapping[str, float] = field(default_factory=dict)
+    later: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

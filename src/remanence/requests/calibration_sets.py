@@ -36,23 +36,24 @@ def draw_calibration_sets(
     return sets
 
 
-def draw_levels(losses: Scores, *, count: int, size: int, seed: int) -> list[ForgetSet]:
+def draw_levels(losses: Scores, *, count: int, size: int) -> list[ForgetSet]:
     """Sets of one difficulty each, evenly from the easiest to the hardest examples.
+
+    A set holds all examples between two ranks of difficulty, as a request does that consists of hard examples: they
+    leave together.
 
     Args:
         losses: the privacy losses of all examples.
         count: number of sets.
         size: size of each set, or less if there are too few examples.
-        seed: random seed of the draw.
     """
     order = np.argsort(losses.values, kind="stable")
-    size = max(1, min(size, len(order) // (_NEAR * count)))
-    rng = np.random.default_rng((seed, count))
-    sets = []
-    for number, first in enumerate(np.linspace(0, len(order) - _NEAR * size, count).astype(np.int64)):
-        rows = rng.choice(order[first : first + _NEAR * size], size, replace=False)
-        sets.append(ForgetSet(f"{LEVEL} {number}", losses.ids[rows], f"{size} for calibration"))
-    return sets
+    size = max(1, min(size, len(order) // (2 * count)))
+    firsts = np.linspace(0, len(order) - size, count).astype(np.int64)
+    return [
+        ForgetSet(f"{LEVEL} {number}", losses.ids[order[first : first + size]], f"{size} for calibration")
+        for number, first in enumerate(firsts)
+    ]
 
 
 def _check(sizes: tuple[int, int], n: int) -> None:

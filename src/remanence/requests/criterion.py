@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from remanence.data import Split
@@ -49,7 +49,8 @@ class Criterion:
             as far below the target, and farther than it was above it before unlearning, has been damaged.
         stay: number of consecutive evaluations for which the mean of the last three must hold it.
         accuracy_loss: largest loss of accuracy on test and on retained data at these evaluations.
-        not_before: evaluations before this step do not count; after a verdict that did not confirm an earlier stop.
+        not_before: evaluations before this step do not count: the first epoch, and more after a verdict that did not
+            confirm an earlier stop.
     """
 
     metric: Literal["excess", "steps"]
@@ -126,9 +127,19 @@ def stopping_split(split: Split, seed: int) -> Split:
     return sampled(half_of(split, STOPPING_HALF), SAMPLE, seed)
 
 
-def criterion_for(error: float) -> Criterion:
-    """The criterion for a set whose excess has this standard error."""
-    return Criterion("excess", 0.0, error)
+def criterion_for(error: float, before: float = 0.0, epoch: int = 0) -> Criterion:
+    """The criterion for a set whose excess has this standard error.
+
+    Unless it holds before unlearning, it does not count before the first epoch has ended: after a few steps the outputs
+    have moved, but return when training goes on.
+
+    Args:
+        error: standard error of the excess.
+        before: the excess before unlearning.
+        epoch: steps of a pass over the retained data.
+    """
+    criterion = Criterion("excess", 0.0, error)
+    return criterion if criterion.is_close(before) else replace(criterion, not_before=epoch)
 
 
 def after_steps(steps: int) -> Criterion:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from remanence.experiments.measuring import EXCESS
 from remanence.forecast import Expectation, difficulty_of
 from remanence.requests.calibration import FOLDER, ROUTED, Calibration, with_targets
 from remanence.requests.criterion import Criterion, criterion_for
@@ -72,7 +73,10 @@ def calibrated_estimate(
     settings = calibration.settings
     assert settings.budget is not None  # a calibration has resolved settings
     expected = calibration.pool.expect(request.ids)
-    criterion = criterion_for(excess.error)
+    retained = len(run.data()[0]) - len(request.ids)
+    criterion = criterion_for(
+        excess.error, now[EXCESS], run.settings.recipe.steps_per_epoch(max(1, retained))
+    )
     done = criterion.is_close(now[criterion.metric])
     candidates = method_forecasts(calibration, difficulty_of(request.ids, table, done=done))
     method = candidates[0].method

@@ -9,12 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from remanence.audit import METRICS
 from remanence.requests.calibration import LEVEL_METHODS, TrialResult
 from remanence.requests.calibration_sets import LEVEL
 from remanence.types import Scores, positions_of
 
 _SUMMARY = "median"
 _DRAWN = "out_of_fold"
+_BEYOND_CHANCE = 2.0
+"""Standard errors by which another way of drawing weights anew must be cheaper."""
+AUDITED = ("ua", "mia_confidence")
+"""Metrics of an audit that the results of methods are compared by; the first is the error on the examples."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,10 @@ class Routing:
 def choose_routing(trials: Sequence[TrialResult], retraining: float) -> Routing:
     """The losses with the smallest total cost over the calibration sets of one difficulty.
 
-    The cost of a set is the steps that it took and, if it was not forgotten or did not stay so, a retraining.
+    The cost of a set is the steps that it took and, if it was not forgotten or did not stay so, a retraining. The same
+    holds for a set that was drawn towards outputs and would not pass an audit: it differs from what methods show that
+    draw weights anew and train on. Only these are independent of the reference models, which the outputs and the
+    criterion come from.
 
     Args:
         trials: the sets of one difficulty each, by every method.
@@ -49,12 +57,12 @@ def choose_routing(trials: Sequence[TrialResult], retraining: float) -> Routing:
     methods = [method for method in LEVEL_METHODS if method in levels]
     losses = _losses(levels[methods[0]])
     costs = {method: _costs(levels[method], retraining) for method in methods}
-    options = []
-    for harder in (method for method in methods if method != _DRAWN):
-        for first in range(len(losses) + 1 if _DRAWN in methods else 1):
-            below = costs[_DRAWN][:first].sum() if first else 0.0
-            options.append((float(below + costs[harder][first:].sum()), first, harder))
-    _, first, harder = min(options)
+    if _DRAWN in methods:
+        costs[_DRAWN] += retraining * (_lasting(levels[_DRAWN]) & ~passes_audit(levels))
+    harder = _harder(costs)
+    firsts = range(len(losses) + 1 if _DRAWN in methods else 1)
+    below = np.concatenate([[0.0], np.cumsum(costs.get(_DRAWN, np.zeros(len(losses))))])
+    first = min(firsts, key=lambda first: (below[first] + costs[harder][first:].sum(), first))
     done = [trial.run.difficulty.done for trial in levels[methods[0]]]
     easy = next((i for i, looks_forgotten in enumerate(done) if not looks_forgotten), len(done))
     hard = _between(losses, max(first, easy)) if first < len(losses) else None
@@ -79,6 +87,57 @@ def _losses(level: Sequence[TrialResult]) -> NDArray[np.float64]:
 
 def _costs(level: Sequence[TrialResult], retraining: float) -> NDArray[np.float64]:
     return np.array([trial.run.steps + (0.0 if lasted(trial) else retraining) for trial in level])
+
+
+def _harder(costs: Mapping[str, NDArray[np.float64]]) -> str:
+    """How weights are drawn anew: by `reset`, which changes fewer of them, unless another way is cheaper beyond chance.
+
+    Compared over all levels, since most of the steps win back accuracy, which takes as long at every difficulty.
+    """
+    best, *others = (method for method in LEVEL_METHODS if method in costs and method != _DRAWN)
+    for other in others:
+        ratios = np.log((1 + costs[other]) / (1 + costs[best]))
+        error = ratios.std(ddof=1) / np.sqrt(len(ratios)) if len(ratios) > 1 else np.inf
+        if ratios.mean() < -_BEYOND_CHANCE * error:
+            best = other
+    return best
+
+
+def _lasting(level: Sequence[TrialResult]) -> NDArray[np.bool_]:
+    return np.array([lasted(trial) for trial in level], bool)
+
+
+def passes_audit(levels: Mapping[str, Sequence[TrialResult]]) -> NDArray[np.bool_]:
+    """[levels] whether a set that was drawn towards outputs would pass an audit and the test of relearning.
+
+    The other methods, after further training, stand for models never trained on the set. When unlearning stops, the
+    metrics must be as close to theirs as an audit demands, and after further training the model must not make fewer
+    errors than they do. The tolerance is that of the audit and the standard error of the difference, from how much the
+    other methods differ between themselves. A set that no other method forgot is not compared.
+    """
+    drawn, methods = levels[_DRAWN], [method for method in levels if method != _DRAWN]
+    if not methods:
+        return np.ones(len(drawn), bool)
+    stopped, later = (
+        _metrics([getattr(trial, moment) for trial in drawn]) for moment in ("stopped", "later")
+    )
+    others = np.stack([_metrics([trial.later for trial in levels[method]]) for method in methods])
+    models = np.isfinite(others).sum(axis=0)
+    mean = np.nansum(others, axis=0) / np.maximum(models, 1)
+    squares = np.nansum((others - mean) ** 2, axis=(0, 1))
+    variance = squares / np.maximum((models - 1).clip(0).sum(axis=0), 1)
+    tolerance = np.array([METRICS[name].tolerance for name in AUDITED]) + np.sqrt(
+        variance * (1 + 1 / np.maximum(models, 1))
+    )
+    differs = np.abs(stopped - mean) > tolerance + 1e-9
+    differs[:, 0] |= later[:, 0] < (mean - tolerance)[:, 0] - 1e-9
+    passed: NDArray[np.bool_] = ~(differs & (models > 0)).any(axis=1)
+    return passed
+
+
+def _metrics(rows: Sequence[Mapping[str, float]]) -> NDArray[np.float64]:
+    """[rows, metrics] the metrics of an audit, NaN where there are none."""
+    return np.array([[row.get(name, np.nan) for name in AUDITED] for row in rows])
 
 
 def lasted(trial: TrialResult) -> bool:

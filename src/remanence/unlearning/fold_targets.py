@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,19 @@ from remanence.data import Examples
 from remanence.errors import DataError, InputError, RunFolderError
 from remanence.gradients.evaluation_mode import evaluating
 from remanence.losses import logits_of
+from remanence.scores.equally_hard import equally_hard, shares_removed
 from remanence.storage import Draft, Folder, create, open_folder
 from remanence.types import Ids, as_ids, positions_of
 
 _KIND = "fold-targets"
 _FILE = "fold_targets"
 _BATCH = 256
+_SHAPES = {"outputs": "f2", "rows": "i1", "models": "i1", "fingerprints": "i1", "labels": "i1"}
+"""Kind of number and number of dimensions of the arrays."""
+_MOST_CLASSES = 2**20
+_SEED = 0
+_DIGITS = 6
+"""Decimals to which distances are compared: closer ones are ties."""
 
 
 @dataclass(frozen=True)
@@ -35,54 +42,63 @@ class _Ids:
 
 @dataclass(frozen=True, eq=False)
 class FoldTargets:
-    """What a model that never saw an example says about it.
+    """What models that never saw an example say about it.
 
-    For each example one model is drawn from those that were trained without it. The mean of several models would be
+    An example that was left out by several models gets the output of one of them, as `of` says. Their mean would be
     less sure than any of them: a model that is drawn towards it is called never trained on too often.
 
     Args:
-        ids: the examples.
-        outputs: [n, outputs] logarithms of the probabilities where the outputs are classes, else the outputs; NaN for
-            an example that every model was trained on.
-        fingerprints: a hash of input and label of each example, by which other data are recognized.
+        ids: the n examples.
+        outputs: [k, outputs] logarithms of the probabilities where the outputs are classes, else the outputs; one row
+            for each pair of a model and an example that it was trained without.
+        rows: [k] the example of each pair, as a position in `ids`.
+        models: [k] the model of each pair.
+        fingerprints: [n] a hash of input and label of each example, by which other data are recognized.
+        labels: [n] the class of each example.
         losses: [n] the privacy loss of each example, for methods that treat examples by their difficulty.
     """
 
     ids: Ids
     outputs: NDArray[np.float32]
+    rows: NDArray[np.int64]
+    models: NDArray[np.int64]
     fingerprints: NDArray[np.int64]
+    labels: NDArray[np.int64]
     losses: NDArray[np.float64] | None = None
 
     @classmethod
-    def drawn(
+    def from_folds(
         cls,
         examples: Examples,
         folds: Iterable[tuple[NDArray[np.bool_], Tensor]],
         *,
-        seed: int = 0,
         losses: NDArray[np.float64] | None = None,
     ) -> FoldTargets:
-        """Draw one model for each example.
+        """Collect the outputs of models on what they left out.
 
         Args:
             examples: all training examples.
             folds: for each model, which examples it was trained without, and its outputs on these.
-            seed: random seed of the draw.
             losses: [n] the privacy loss of each example, if it is known.
         """
-        chosen: NDArray[np.float32] | None = None
-        count, rng = np.zeros(len(examples)), np.random.default_rng(seed)
-        for left_out, outputs in folds:
-            values = outputs.double()
-            values = values.log_softmax(dim=1) if examples.has_classes else values.reshape(len(values), -1)
-            if chosen is None:
-                chosen = np.full((len(examples), values.shape[1]), np.nan, np.float32)
-            count[left_out] += 1
-            takes = rng.random(len(examples))[left_out] < 1 / count[left_out]
-            chosen[np.flatnonzero(left_out)[takes]] = values.cpu().numpy()[takes]
-        if chosen is None:
+        outputs, rows, models = [], [], []
+        for model, (left_out, values) in enumerate(folds):
+            own = values.double()
+            own = own.log_softmax(dim=1) if examples.has_classes else own.reshape(len(own), -1)
+            outputs.append(own.float().cpu().numpy())
+            rows.append(np.flatnonzero(left_out))
+            models.append(np.full(len(rows[-1]), model))
+        if not outputs:
             raise InputError("`folds` must hold at least one model; got none.")
-        return cls(examples.ids, chosen, fingerprints(examples), losses)
+        return cls(
+            examples.ids,
+            np.concatenate(outputs),
+            np.concatenate(rows),
+            np.concatenate(models),
+            fingerprints(examples),
+            examples.strata,
+            losses,
+        )
 
     def write(self, path: str | Path) -> None:
         """Write a sealed folder."""
@@ -91,15 +107,36 @@ class FoldTargets:
 
     def write_into(self, draft: Draft) -> None:
         """Write into a folder that holds other things too, such as a calibration."""
-        arrays: dict[str, NDArray[Any]] = {"outputs": self.outputs, "fingerprints": self.fingerprints}
+        arrays: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in _SHAPES}
         draft.tensors(_FILE, arrays if self.losses is None else arrays | {"losses": self.losses})
         draft.document(_FILE, {"ids": self.ids.tolist()})
 
     def without(self, ids: Ids) -> FoldTargets:
         """The outputs on all examples but these; the models were still trained on them."""
         keep = ~np.isin(self.ids, ids)
-        losses = None if self.losses is None else self.losses[keep]
-        return FoldTargets(self.ids[keep], self.outputs[keep], self.fingerprints[keep], losses)
+        pairs, position = keep[self.rows], np.cumsum(keep) - 1
+        return FoldTargets(
+            self.ids[keep],
+            self.outputs[pairs],
+            position[self.rows[pairs]],
+            self.models[pairs],
+            self.fingerprints[keep],
+            self.labels[keep],
+            None if self.losses is None else self.losses[keep],
+        )
+
+    def joined(self, other: FoldTargets) -> FoldTargets:
+        """The outputs of the models of both, which are on the same examples."""
+        if not np.array_equal(self.ids, other.ids) or not np.array_equal(
+            self.fingerprints, other.fingerprints
+        ):
+            raise InputError("Two sets of fold models must be on the same examples.")
+        return replace(
+            self,
+            outputs=np.concatenate([self.outputs, other.outputs]),
+            rows=np.concatenate([self.rows, other.rows]),
+            models=np.concatenate([self.models, other.models + self.models.max(initial=-1) + 1]),
+        )
 
     def losses_of(self, ids: Ids) -> NDArray[np.float64]:
         """The privacy losses of some examples, in their order."""
@@ -109,8 +146,18 @@ class FoldTargets:
             )
         return self.losses[positions_of(ids, self.ids, what="the folds")]
 
-    def of(self, examples: Examples) -> Tensor:
-        """The outputs for some examples, in their order; other data are refused."""
+    def of(self, examples: Examples, removed: Ids | None = None) -> Tensor:
+        """The outputs for some examples, in their order; other data are refused.
+
+        Each example gets the output of the model whose training data resemble most what stays after the request: the
+        shares that were left out of its class, and of the equally hard examples of its class, are closest to those
+        that the request removes. A model that also misses most of the class would be too unsure about the example, and
+        one that saw all others as hard as it too sure.
+
+        Args:
+            examples: the examples in question.
+            removed: ids of all examples that the request removes; these examples by default.
+        """
         unknown = ~np.isin(examples.ids, self.ids)
         if unknown.any():
             raise DataError(
@@ -124,14 +171,29 @@ class FoldTargets:
                 f"The fold models were trained on other data: input or label of {differ.sum()} of {len(rows)} examples "
                 f"to forget differ, the first is id {examples.ids[differ][0]}. Make the folds anew for these data."
             )
-        outputs = self.outputs[rows]
-        seen = ~np.isfinite(outputs).all(axis=1)
+        pairs = self._nearest(np.isin(self.ids, examples.ids if removed is None else removed))[rows]
+        seen = pairs < 0
         if seen.any():
             raise DataError(
                 f"Expected fold models that never saw the examples to forget; {seen.sum()} of {len(rows)} are in every "
                 f"model's training data, the first is id {examples.ids[seen][0]}. Use more folds."
             )
-        return torch.from_numpy(outputs)
+        return torch.from_numpy(self.outputs[pairs])
+
+    def _nearest(self, removed: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """[n] for each example the pair with the closest model, ties at random; -1 if no model left it out."""
+        left_out = np.zeros((int(self.models.max(initial=-1)) + 1, len(self.ids)), bool)
+        left_out[self.models, self.rows] = True
+        distance = np.zeros(len(self.rows))
+        alike = [] if self.losses is None else [equally_hard(self.losses, self.labels)]
+        for groups in (self.labels, *alike):
+            differences = shares_removed(groups, left_out) - shares_removed(groups, removed)
+            distance += np.abs(differences)[self.models, self.rows]
+        ties = np.random.default_rng(_SEED).random(len(distance))
+        order = np.lexsort((ties, distance.round(_DIGITS), self.rows))[::-1]
+        nearest = np.full(len(self.ids), -1)
+        nearest[self.rows[order]] = order  # the closest pair of an example is written last
+        return nearest
 
 
 def has_fold_targets(folder: Folder) -> bool:
@@ -147,11 +209,28 @@ def read_fold_targets(path: Path) -> FoldTargets:
             f"Expected a folder with outputs of fold models, such as a calibration; {path} is of kind {folder.kind!r} "
             "and has none."
         )
-    arrays = folder.tensors(_FILE, outputs="f2", fingerprints="i1")
+    arrays = folder.tensors(_FILE, **_SHAPES)
     ids = as_ids(folder.record(_FILE, _Ids).ids)
-    if any(len(array) != len(ids) for array in arrays.values()):
-        raise DataError(f"{path} is damaged: its ids, outputs and fingerprints are not equally many.")
-    return FoldTargets(ids, arrays["outputs"], arrays["fingerprints"], arrays.get("losses"))
+    pairs = {name: arrays.pop(name) for name in ("outputs", "rows", "models")}
+    examples, n = pairs["rows"], len(ids)
+    if any(len(array) != len(examples) for array in pairs.values()) or not _within(examples, n):
+        raise DataError(f"{path} is damaged: its outputs are not those of models on its examples.")
+    if any(len(array) != n for array in arrays.values()) or not _within(arrays["labels"], _MOST_CLASSES):
+        raise DataError(f"{path} is damaged: its ids, classes and fingerprints are not equally many.")
+    if not _within(pairs["models"], len(examples)):
+        raise DataError(f"{path} is damaged: its outputs are of models that it does not have.")
+    return FoldTargets(
+        ids,
+        **pairs,
+        fingerprints=arrays["fingerprints"],
+        labels=arrays["labels"],
+        losses=arrays.get("losses"),
+    )
+
+
+def _within(values: NDArray[np.int64], end: int) -> bool:
+    """Whether all values are from 0 to below the end."""
+    return bool(((values >= 0) & (values < end)).all())
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from remanence.batches import Batch
 from remanence.data import Examples, Split
 from remanence.errors import InputError
 from remanence.training import SINGLE_PROCESS, BatchStream, Ranks, Recipe, Term, Training, mean_loss
-from remanence.types import check_positive
+from remanence.types import Ids, check_positive
 from remanence.unlearning.distillation import output_distance
 from remanence.unlearning.fold_targets import read_fold_targets
 from remanence.unlearning.method import Method
@@ -25,7 +25,9 @@ class OutOfFold(Method):
 
     Formula: each step descends :math:`\frac{1}{|B|}\sum_{x \in B} \ell(w, x) + \omega\, \frac{1}{|B_F|}
     \sum_{x \in B_F} \mathrm{KL}(q_x \,\Vert\, p(x; w))` with a batch :math:`B` of the retain set and a batch
-    :math:`B_F` of the forget set; :math:`q_x` is the output of a fold model that was trained without :math:`x`.
+    :math:`B_F` of the forget set; :math:`q_x` is the output of a fold model that was trained without :math:`x`. If
+    there are several, it is the one whose training data resemble most what stays (see `FoldTargets.of`). A forget set
+    that is smaller than a batch has a smaller weight, in proportion.
 
     Args:
         recipe: hyperparameters of training; an epoch is a pass over the retain set. The learning rate is that of
@@ -64,9 +66,11 @@ class OutOfFold(Method):
 
 
 def toward_folds(
-    examples: Examples, recipe: Recipe, seed: int, targets: str, weight: float
+    examples: Examples, recipe: Recipe, seed: int, targets: str, weight: float, removed: Ids | None = None
 ) -> Callable[[int], Term]:
     """The term of a step that draws examples to forget towards the outputs of the fold models.
+
+    Fewer examples than a batch weigh less, in proportion: a single one must not count as much as a batch of others.
 
     Args:
         examples: the examples.
@@ -74,12 +78,14 @@ def toward_folds(
         seed: random seed of the batches.
         targets: the folder with the outputs of the fold models.
         weight: weight of the term.
+        removed: ids of all examples that are forgotten; these examples by default.
     """
-    outputs = read_fold_targets(Path(targets)).of(examples)
+    outputs = read_fold_targets(Path(targets)).of(examples, removed)
     classes = examples.has_classes
 
     def distance(predicted: Any, inputs: Batch, target: Batch) -> Tensor:
         return output_distance(predicted, target, classes=classes)
 
     forget = BatchStream(examples, recipe, seed, "-forget")
-    return lambda step: Term(forget, step, weight, distance, outputs)
+    share = min(1.0, len(examples) / recipe.batch_size)
+    return lambda step: Term(forget, step, share * weight, distance, outputs)

@@ -77,10 +77,7 @@ class Reset(Method):
     }
 
     def __post_init__(self) -> None:
-        if not 0 < self.fraction <= 1:
-            raise InputError(f"`fraction` must be in (0, 1]; got {self.fraction}.")
-        if not 0 <= self.distillation < 1:
-            raise InputError(f"`distillation` must be in [0, 1); got {self.distillation}.")
+        check_reset(self.fraction, self.distillation)
         check_positive("weight", self.weight)
 
     def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
@@ -92,6 +89,14 @@ class Reset(Method):
             forget = toward_folds(split.forget, self.recipe, seed, self.targets, self.weight)
             objective = replace(objective, terms=lambda step: [Term(retain, step, loss=loss), forget(step)])
         return Training(model, split.train, self.recipe, seed=seed, ranks=ranks, objective=objective)
+
+
+def check_reset(fraction: float, distillation: float) -> None:
+    """Refuse values of the two hyperparameters of a reset that are out of range."""
+    if not 0 < fraction <= 1:
+        raise InputError(f"`fraction` must be in (0, 1]; got {fraction}.")
+    if not 0 <= distillation < 1:
+        raise InputError(f"`distillation` must be in [0, 1); got {distillation}.")
 
 
 def reset_units(

@@ -18,7 +18,7 @@ from remanence.types import check_positive
 from remanence.unlearning.fold_targets import read_fold_targets
 from remanence.unlearning.method import Method
 from remanence.unlearning.out_of_fold import toward_folds
-from remanence.unlearning.reset import distilled, reset_units
+from remanence.unlearning.reset import check_reset, distilled, reset_units
 from remanence.unlearning.shrink_perturb import shrink_and_perturb
 
 
@@ -26,10 +26,12 @@ from remanence.unlearning.shrink_perturb import shrink_and_perturb
 class Routed(Method):
     r"""Unlearn easy, middle and hard examples of one forget set in three ways, by their privacy losses.
 
-    Formula: examples with a loss below `easy` are only left out. The others are drawn towards the outputs of models
-    that never saw them, as `OutOfFold` does. For those from `hard` on, weights are drawn anew before the first step:
-    the units that carry them, as `Reset` does, or all, as `ShrinkPerturb` does; after shrinking they are not drawn. All
-    steps train on the retain set; after a reset with a part of the loss from the original model, as `Reset` does.
+    Formula: examples with a loss below `easy` are only left out. Those from `easy` on are drawn towards the outputs of
+    models that never saw them, as `OutOfFold` does. For those from `hard` on, weights are drawn anew before the first
+    step instead: the units that carry them, as `Reset` does, or all, as `ShrinkPerturb` does. All steps train on the
+    retain set; after a reset with a part of the loss from the original model, as `Reset` does. If no example is hard,
+    the learning rate is a part of that of training: outputs are reached in a few steps, and the full rate would cost
+    accuracy.
 
     Args:
         recipe: hyperparameters of training; the learning rate is that of training.
@@ -40,8 +42,9 @@ class Routed(Method):
         fraction: fraction of each layer's units that `reset` draws anew.
         distillation: weight of the distance to the original model after `reset`.
         weight: weight of the examples that are drawn towards outputs.
+        gentle: factor of the learning rate if no weights are drawn anew.
 
-    Source: ours. `remanence calibrate --method auto` finds the two losses.
+    Source: ours. `remanence calibrate` finds the two losses.
     """
 
     targets: str = ""
@@ -51,6 +54,7 @@ class Routed(Method):
     fraction: float = 0.3
     distillation: float = 0.5
     weight: float = 1.0
+    gentle: float = 0.4
 
     EPOCHS: ClassVar[int] = 10
     LEARNING_RATE: ClassVar = None
@@ -64,25 +68,24 @@ class Routed(Method):
             raise InputError(
                 "routed needs `targets`: a calibration, with outputs of models and privacy losses."
             )
-        if not 0 < self.fraction <= 1:
-            raise InputError(f"`fraction` must be in (0, 1]; got {self.fraction}.")
-        if not 0 <= self.distillation < 1:
-            raise InputError(f"`distillation` must be in [0, 1); got {self.distillation}.")
+        check_reset(self.fraction, self.distillation)
         check_positive("weight", self.weight)
+        check_positive("gentle", self.gentle)
 
     def begin(self, model: nn.Module, split: Split, *, seed: int, ranks: Ranks = SINGLE_PROCESS) -> Training:
         losses = read_fold_targets(Path(self.targets)).losses_of(split.forget.ids)
         hard = losses >= (np.inf if self.hard is None else self.hard)
-        drawn = losses >= self.easy
-        if self.harder == "shrink_perturb":
-            drawn &= ~hard
+        drawn = (losses >= self.easy) & ~hard
         retain = BatchStream(split.retain, self.recipe, seed)
         objective = self._new_weights(retain, model, split, hard, seed) if hard.any() else mean_loss(retain)
         if drawn.any():
-            forget = toward_folds(_part(split, drawn), self.recipe, seed, self.targets, self.weight)
+            ids = split.forget.ids
+            forget = toward_folds(_part(split, drawn), self.recipe, seed, self.targets, self.weight, ids)
             before = objective.terms
             objective = replace(objective, terms=lambda step: [*before(step), forget(step)])
-        return Training(model, split.train, self.recipe, seed=seed, ranks=ranks, objective=objective)
+        rate = self.recipe.learning_rate * (1.0 if hard.any() else self.gentle)
+        recipe = replace(self.recipe, learning_rate=rate)
+        return Training(model, split.train, recipe, seed=seed, ranks=ranks, objective=objective)
 
     def _new_weights(
         self, retain: BatchStream, model: nn.Module, split: Split, hard: NDArray[np.bool_], seed: int

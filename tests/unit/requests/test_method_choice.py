@@ -1,5 +1,6 @@
 """Which method a request takes, and why."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,6 +148,56 @@ def test_outputs_alone_are_never_chosen_where_they_do_not_last() -> None:
     assert choose_routing(lasting, 1000) == Routing(
         pytest.approx(np.sqrt(LEVELS[1] * LEVELS[2])), None, "reset"
     )
+
+
+def audited(trial: TrialResult, ua: float, mia: float) -> TrialResult:
+    values = {"ua": ua, "mia_confidence": mia}
+    return replace(trial, stopped=values, later=values)
+
+
+def test_outputs_that_would_not_pass_an_audit_are_not_chosen() -> None:
+    """From level 6 on they end 12 points below what the other methods show, which differ by 2 points."""
+    values = {"out_of_fold": 0.58, "reset": 0.71, "shrink_perturb": 0.69}
+    trials = [
+        audited(replace(trial, stays=True), 0.1, values[trial.method] if trial.run.name >= "level 6" else 0.5)
+        for trial in levels()
+    ]
+    assert choose_routing(trials, 1000).hard == pytest.approx(np.sqrt(LEVELS[5] * LEVELS[6]))
+    nearer = [
+        audited(trial, 0.1, 0.66) if trial.method == "out_of_fold" and trial.run.name >= "level 6" else trial
+        for trial in trials
+    ]
+    assert choose_routing(nearer, 1000).hard is None
+    alike = [audited(trial, 0.2, 0.7) for trial in trials]
+    assert choose_routing(alike, 1000).hard is None
+    relearned = [
+        replace(trial, later={"ua": 0.1, "mia_confidence": 0.7}) if trial.method == "out_of_fold" else trial
+        for trial in alike
+    ]
+    assert choose_routing(relearned, 1000).hard == choose_routing(relearned, 1000).easy
+    unforgotten = [
+        replace(trial, later={}, stays=None, run=replace(trial.run, reached=False))
+        if trial.method != "out_of_fold" and trial.run.name >= "level 6"
+        else trial
+        for trial in trials
+    ]
+    assert choose_routing(unforgotten, 1000).hard is None
+
+
+def test_weights_are_drawn_anew_in_another_way_only_if_it_costs_less_beyond_chance() -> None:
+    """One set on which shrinking is much faster decides nothing; all of them do."""
+
+    def shrinking(steps: Callable[[int], float]) -> list[TrialResult]:
+        return [
+            replace(trial, run=replace(trial.run, steps=steps(int(trial.run.name.split()[1]))))
+            if trial.method == "shrink_perturb"
+            else trial
+            for trial in levels()
+        ]
+
+    assert choose_routing(shrinking(lambda number: 20.0 if number == 7 else 210.0), 1000).harder == "reset"
+    faster = choose_routing(shrinking(lambda number: 100.0 + number), 1000)
+    assert faster.harder == "shrink_perturb"
 
 
 def test_without_outputs_or_units_the_others_are_taken() -> None:

@@ -122,7 +122,7 @@ def test_calibration_sets_span_the_range_and_repeat_by_their_seed() -> None:
 
 
 def test_levels_are_of_one_difficulty_each_from_the_easiest_to_the_hardest() -> None:
-    levels = draw_levels(LOSSES, count=8, size=20, seed=1)
+    levels = draw_levels(LOSSES, count=8, size=20)
     ranges = [(LOSSES.values[level.ids].min(), LOSSES.values[level.ids].max()) for level in levels]
     assert [level.name for level in levels] == [f"level {number}" for number in range(8)]
     assert all(len(level.ids) == 20 for level in levels)

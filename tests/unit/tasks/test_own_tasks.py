@@ -176,7 +176,7 @@ def test_other_targets_go_through_every_method_and_metric(kind: str, tmp_path: P
 
     split = task.split(rm.ForgetSet("f", task.train.ids[:30]))
     targets = {"targets": str(tmp_path / "targets")}
-    FoldTargets.drawn(task.train, [(np.ones(120, bool), y)], losses=np.arange(120.0)).write(
+    FoldTargets.from_folds(task.train, [(np.ones(120, bool), y)], losses=np.arange(120.0)).write(
         tmp_path / "targets"
     )
     own = {
