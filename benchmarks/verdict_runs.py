@@ -117,7 +117,6 @@ def _pool(run: Run, folds: Arrays) -> ReferencePool:
 def _request_arrays(run: Run, pool: ReferencePool, forget_set: ForgetSet, seed: int) -> Arrays:
     split = run.split(forget_set)
     excess = stopping_excess(run.model(), half_of(split, STOPPING_HALF), pool)
-    criterion = criterion_for(excess.error)
     oracles = []
     for index in range(ORACLES):
         model, _ = train_without(run.task, forget_set.ids, seed=oracle_seed(seed, index))
@@ -126,8 +125,6 @@ def _request_arrays(run: Run, pool: ReferencePool, forget_set: ForgetSet, seed: 
     arrays: Arrays = {
         "ids": split.forget.ids,
         "name": np.array(forget_set.name),
-        "target": np.array(criterion.target),
-        "tolerance": np.array(criterion.tolerance),
         "reached": np.array(reached),
         "steps": np.array(steps),
     }
@@ -147,17 +144,20 @@ def _unlearn(
     snapshots: list[Arrays] = []
     steps: list[int] = []
     rows: list[Measurement] = []
-    taken, due, criterion = training.steps(), set(how.at), criterion_for(excess.error)
+    taken, due = training.steps(), set(how.at)
+    watched = half_of(split, STOPPING_HALF)
+    before = excess(stopping_outputs(evaluate(run.model(), watched))["log_odds"])
+    criterion = criterion_for(excess.error, before, run.settings.recipe.steps_per_epoch(len(split.retain)))
     while True:
         if training.step in due:
             evaluation = evaluate(training.model, split)
             snapshots.append(_signals(evaluation))
             steps.append(training.step)
-            watched = _of_half(evaluation, STOPPING_HALF)
+            half = _of_half(evaluation, STOPPING_HALF)
             values = {
-                "excess": excess(stopping_outputs(watched)["log_odds"]),
-                "test": METRICS["test"](watched),
-                "ra": METRICS["ra"](watched),
+                "excess": excess(stopping_outputs(half)["log_odds"]),
+                "test": METRICS["test"](half),
+                "ra": METRICS["ra"](half),
             }
             rows += [
                 Measurement(name, forget_set.name, value, training.step, seed)
