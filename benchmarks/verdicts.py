@@ -100,7 +100,7 @@ def verdicts(simulated: Simulated, signals: dict[str, Signal], margin: float) ->
             before = {name: values[0] for name, values in snapshots.items()}  # noqa: B023
             return judge_signals(before, chosen, expected, margin=margin)  # noqa: B023
 
-        short = stopped_short(request)
+        short, last = stopped_short(request), last_short(request)
         rows.append(
             {
                 "request": str(request["name"]),
@@ -109,6 +109,7 @@ def verdicts(simulated: Simulated, signals: dict[str, Signal], margin: float) ->
                 "stopped": judged(snapshots, -1).word,
                 "reached": bool(request["reached"]),
                 "short": None if short is None else judged(snapshots, short).word,
+                "last": None if last is None else judged(snapshots, last).word,
                 "error": judged(snapshots, -1).signals[0].error,
             }
         )
@@ -116,16 +117,35 @@ def verdicts(simulated: Simulated, signals: dict[str, Signal], margin: float) ->
 
 
 def stopped_short(request: Arrays) -> int | None:
-    """The last evaluation at which the model was 10 points or more short of the mean of its oracles."""
-    target = request["oracle_summary"][:, _MIA].mean()
-    far = np.flatnonzero(target - request["snapshot_summary"][:, _MIA] >= SHORT - 1e-9)
+    """The last evaluation before the model first came within 10 points of the mean of its oracles.
+
+    The share is averaged over five evaluations: of 40 to 100 examples, the attack calls several more or fewer from one
+    evaluation to the next.
+    """
+    distance = _distance(request)
+    smoothed = [distance[max(0, k - 2) : k + 3].mean() for k in range(len(distance))]
+    near = np.flatnonzero(np.array(smoothed) < SHORT - 1e-9)
+    first = int(near[0]) if len(near) else len(distance)
+    return first - 1 if first else None
+
+
+def last_short(request: Arrays) -> int | None:
+    """The last evaluation of all at which the model was 10 points or more short, be it for a moment."""
+    far = np.flatnonzero(_distance(request) >= SHORT - 1e-9)
     return int(far[-1]) if len(far) else None
+
+
+def _distance(request: Arrays) -> Floats:
+    """How far the share of the examples that are called never trained on is below the oracles', by evaluation."""
+    target = request["oracle_summary"][:, _MIA].mean()
+    below: Floats = target - request["snapshot_summary"][:, _MIA]
+    return below
 
 
 def rates(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """How often each kind of model is confirmed, and how often it cannot be judged."""
     oracles = [word for row in rows for word in row["oracles"]]
-    short = [row["short"] for row in rows if row["short"] is not None]
+    short, last = ([row[kind] for row in rows if row[kind] is not None] for kind in ("short", "last"))
     stopped = [row["stopped"] for row in rows if row["reached"]]
     return {
         "requests": len(rows),
@@ -133,6 +153,8 @@ def rates(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "oracles_confirmed": oracles.count(Word.CONFIRMED),
         "short": len(short),
         "short_confirmed": short.count(Word.CONFIRMED),
+        "last": len(last),
+        "last_confirmed": last.count(Word.CONFIRMED),
         "stopped": len(stopped),
         "stopped_confirmed": stopped.count(Word.CONFIRMED),
         "unjudged": sum(row["stopped"] == Word.UNJUDGED for row in rows),
@@ -192,9 +214,9 @@ def page(results: dict[str, Any]) -> str:
         f"`make bench-verdicts` wrote this page. For every seed: a run on digits (small_conv of width 16, 35 epochs), "
         f"{MODELS} reference models as `remanence calibrate` trains them, 18 requests, {ORACLES} real oracles for "
         f"each, and unlearning by `{METHOD}` with the criterion of `forget`. "
-        "A model that *stopped short* is the last one on the way whose share of examples that the attack on the "
-        f"confidence (`mia_confidence`) calls never trained on was {100 * SHORT:.0f} points or more below the mean "
-        "of its oracles; easy requests have none. "
+        "A model that *stopped short* is the last one before the share of examples that the attack on the confidence "
+        f"(`mia_confidence`) calls never trained on, averaged over five evaluations, first came within "
+        f"{100 * SHORT:.0f} points of the mean of its oracles; easy requests have none. "
         f"The rule and its margin were chosen on seeds {_list(CHOICE)}; everything else here is about seeds "
         f"{_list(REPORT)}. How the verdict works: [theory](../theory/request-verdicts.md).",
         "",
@@ -205,6 +227,7 @@ def page(results: dict[str, Any]) -> str:
         f"| stopped 10 points short, yet *forgotten* | at most 5 % | {percent(*short)}, 95 % interval "
         f"{interval(*short)} | "
         f"{holds[short[0] <= 0.05 * short[1]]} |",
+        f"| short for a moment, yet *forgotten* | | {percent(total['last_confirmed'], total['last'])} | |",
         f"| real oracles that are *forgotten* | at least 80 % | {percent(*oracles)} | "
         f"{holds[oracles[0] >= 0.8 * oracles[1]]} |",
         f"| requests that cannot be judged | at most 10 % | {percent(*unjudged)} | "
@@ -217,7 +240,14 @@ def page(results: dict[str, Any]) -> str:
         "",
         "The verdict is judged alone here. `forget` also demands that its stopping criterion holds, which a model that "
         "is 10 points short does not meet; that would be marking its own exam. The attack that defines 10 points has "
-        "chance in it, too: two oracles of a hard request differ by as much.",
+        "chance in it, too: two oracles of a hard request differ by as much. *Short for a moment* is the last model of "
+        "the whole path at which the share of that single evaluation was 10 points short, the definition of an earlier "
+        "version of this page: on hard requests the share jumps by as much between two evaluations, and such models "
+        "are often no surer about the examples than their oracles.",
+        "",
+        "What was seen when: the expectation of the pool, the margin and the definition of *stopped short* were changed "
+        f"after looking at seeds {_list(CHOICE)}. Of the other seeds, only rates of seed 22 by the earlier definition, with "
+        "margins of 0.6, 0.8 and 1, had been seen before.",
         "",
         "## The curve: margin against error rates",
         "",

@@ -33,7 +33,7 @@ SIGNALS = {
 }
 """Signals of the verdict, relative to test examples that the stopping attack never saw. The first that the task has
 must confirm; no other may refute."""
-MARGIN = 0.8
+MARGIN = 1.0
 """The largest excess of a forgotten set, in log-odds. Chosen on seeds 10 and 11 of benchmarks/verdicts.py."""
 ALPHA = 0.05
 """Largest probability of confirming a set whose excess is the margin or more."""

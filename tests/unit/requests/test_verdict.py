@@ -150,7 +150,7 @@ def test_every_further_look_must_be_surer() -> None:
     assert third.alpha == pytest.approx(first.alpha / 4)
     assert third.signals[0].high > first.signals[0].high
     assert third.document()["looks"] == 3
-    assert "less than 0.8" in first.sentence()
+    assert f"less than {MARGIN:g}" in first.sentence()
 
 
 def test_a_verdict_without_signals_is_refused() -> None:
