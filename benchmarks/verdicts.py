@@ -245,9 +245,10 @@ def page(results: dict[str, Any]) -> str:
         "version of this page: on hard requests the share jumps by as much between two evaluations, and such models "
         "are often no surer about the examples than their oracles.",
         "",
-        "What was seen when: the expectation of the pool, the margin and the definition of *stopped short* were changed "
-        f"after looking at seeds {_list(CHOICE)}. Of the other seeds, only rates of seed 22 by the earlier definition, with "
-        "margins of 0.6, 0.8 and 1, had been seen before.",
+        "What was seen when: the expectation of the pool, the margin and the definition of *stopped short* were "
+        f"changed after looking at seeds {_list(CHOICE)}. Of the other seeds, only rates by the earlier definition had "
+        "been seen before, with margins of 0.6, 0.8 and 1: of seeds 22 and 23 with the earlier expectation, and of seed "
+        "22 with the present one.",
         "",
         "## The curve: margin against error rates",
         "",
