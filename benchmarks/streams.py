@@ -45,7 +45,7 @@ def prepared(work: Path) -> Run:
     train_run(settings, work / "run", resume=True)
     run = open_run(work / "run")
     if not (work / "run" / "calibration" / SEAL).exists():
-        calibrate(run, CalibrationSettings(method="finetune", models=20, sets=20), workers=1)
+        calibrate(run, CalibrationSettings(models=20, sets=20), workers=1)
     return run
 
 
@@ -116,7 +116,7 @@ def page(results: dict[str, Any]) -> str:
         f"`make bench-streams` wrote this page: {REQUESTS} random requests of {SIZE} ids each on digits (small_conv of "
         f"width 8, {RECIPE.epochs} epochs), removed one after another, each from the model that the one before left; "
         "the same in one batch (`remanence forget run --ids 1.csv --ids 2.csv ...`); and one model retrained without "
-        "all of them.",
+        "all of them. The run is calibrated with 20 reference models; the method is `auto`.",
         "",
         "| | steps | of retraining | test accuracy | first request: mia_confidence | log_odds | ua |",
         "|---|---|---|---|---|---|---|",

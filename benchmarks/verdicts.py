@@ -247,8 +247,8 @@ def page(results: dict[str, Any]) -> str:
         "",
         "What was seen when: the expectation of the pool, the margin and the definition of *stopped short* were "
         f"changed after looking at seeds {_list(CHOICE)}. Of the other seeds, only rates by the earlier definition had "
-        "been seen before, with margins of 0.6, 0.8 and 1: of seeds 22 and 23 with the earlier expectation, and of seed "
-        "22 with the present one.",
+        "been seen before, with margins of 0.6, 0.8 and 1: of seeds 22 and 23 with the earlier expectation, and of "
+        "seed 22 with the present one.",
         "",
         "## The curve: margin against error rates",
         "",
