@@ -28,10 +28,12 @@ from remanence.requests.verdict_signals import stopping_excess, stopping_outputs
 from remanence.scores import score_table
 from remanence.tasks import derive_seed
 from remanence.training import Recipe, Run, RunSettings, open_run, train_run
-from remanence.types import ForgetSet, Measurement
+from remanence.types import ForgetSet, Measurement, positions_of
 
 RECIPE = Recipe(epochs=35, learning_rate=0.05, batch_size=32, weight_decay=1e-3)
-MODELS, ORACLES = 40, 3
+MODELS, ORACLES = CalibrationSettings().models, 3
+METHOD = "finetune"
+"""Moves slowly enough that models are met on the way that stopped 10 points short."""
 DRAWS = ((12, (40, 100)), (3, (20, 39)), (3, (5, 19)))
 """How many requests of which sizes, for every seed."""
 SUMMARY = ("mia_confidence", "stopping", "ua", "test", "stopping_log_odds")
@@ -83,8 +85,11 @@ def _draw(run: Run, seed: int) -> list[ForgetSet]:
 
 def _fold_arrays(run: Run, seed: int) -> Arrays:
     task = run.task
-    left_out = assign_folds(task.train.strata, MODELS, seed=seed)
-    arrays: Arrays = {"left_out": left_out, "calls": np.zeros(left_out.shape), "ids": task.train.ids}
+    scores = score_table(run.trace(), ["privacy_loss"]).column("privacy_loss")
+    losses = scores.values[positions_of(task.train.ids, scores.ids, what="the trace")]
+    left_out = assign_folds(task.train.strata, MODELS, seed=seed, losses=losses)
+    arrays: Arrays = {"left_out": left_out, "losses": losses, "calls": np.zeros(left_out.shape)}
+    arrays["ids"] = task.train.ids
     models = []
     for index, row in enumerate(left_out):
         fold = ForgetSet("fold", task.train.ids[row])
@@ -104,13 +109,14 @@ def _pool(run: Run, folds: Arrays) -> ReferencePool:
     train, _ = run.data()
     left_out, margin = folds["left_out"], folds["forget"][:, 0].astype(np.float64)
     log_odds = np.where(left_out, margin - folds["test"][:, 0, None], 0.0)
-    return ReferencePool(train.ids, train.strata, left_out, log_odds, folds["calls"])
+    return ReferencePool(
+        train.ids, train.strata, left_out, log_odds, folds["calls"], losses=folds["losses"].astype(np.float64)
+    )
 
 
 def _request_arrays(run: Run, pool: ReferencePool, forget_set: ForgetSet, seed: int) -> Arrays:
     split = run.split(forget_set)
     excess = stopping_excess(run.model(), half_of(split, STOPPING_HALF), pool)
-    criterion = criterion_for(excess.error)
     oracles = []
     for index in range(ORACLES):
         model, _ = train_without(run.task, forget_set.ids, seed=oracle_seed(seed, index))
@@ -119,8 +125,6 @@ def _request_arrays(run: Run, pool: ReferencePool, forget_set: ForgetSet, seed: 
     arrays: Arrays = {
         "ids": split.forget.ids,
         "name": np.array(forget_set.name),
-        "target": np.array(criterion.target),
-        "tolerance": np.array(criterion.tolerance),
         "reached": np.array(reached),
         "steps": np.array(steps),
     }
@@ -133,24 +137,27 @@ def _unlearn(
     run: Run, forget_set: ForgetSet, excess: Excess, seed: int
 ) -> tuple[list[Arrays], list[int], bool]:
     """Unlearn as `forget` does, with the signals of the model at every evaluation."""
-    split, settings = run.split(forget_set), CalibrationSettings(method="finetune").resolved(run)
+    split, settings = run.split(forget_set), CalibrationSettings(METHOD).resolved(run)
     assert settings.budget is not None  # `resolved` sets it
     how = monitored_settings(run, settings.method, settings.options, settings.budget, seed)
     _, training, total = begin_unlearning(run, split, how)
     snapshots: list[Arrays] = []
     steps: list[int] = []
     rows: list[Measurement] = []
-    taken, due, criterion = training.steps(), set(how.at), criterion_for(excess.error)
+    taken, due = training.steps(), set(how.at)
+    watched = half_of(split, STOPPING_HALF)
+    before = excess(stopping_outputs(evaluate(run.model(), watched))["log_odds"])
+    criterion = criterion_for(excess.error, before, run.settings.recipe.steps_per_epoch(len(split.retain)))
     while True:
         if training.step in due:
             evaluation = evaluate(training.model, split)
             snapshots.append(_signals(evaluation))
             steps.append(training.step)
-            watched = _of_half(evaluation, STOPPING_HALF)
+            half = _of_half(evaluation, STOPPING_HALF)
             values = {
-                "excess": excess(stopping_outputs(watched)["log_odds"]),
-                "test": METRICS["test"](watched),
-                "ra": METRICS["ra"](watched),
+                "excess": excess(stopping_outputs(half)["log_odds"]),
+                "test": METRICS["test"](half),
+                "ra": METRICS["ra"](half),
             }
             rows += [
                 Measurement(name, forget_set.name, value, training.step, seed)

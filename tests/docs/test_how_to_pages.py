@@ -24,8 +24,18 @@ NOT_RUN = {"data": 1, "own-model": 2, "processes": 5, "requests": 2, "studies": 
 """Commands behind a $: a cluster, data to be fetched, packages that are no part of ours, or run on another page."""
 
 
+LONG = ("processes",)
+"""Pages whose blocks start many processes; run by `make test-journeys`."""
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.journey] if path.stem in LONG else [])
+        for path in PAGES
+    ],
+)
 def test_every_block_runs(
     path: Path, page: Callable[..., Any], take: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -158,6 +158,7 @@ def test_it_runs_again_beside_its_own_folder(finished: Path, tmp_path: Path) -> 
     assert "easiest" in again.stdout
 
 
+@pytest.mark.journey
 def test_interrupt_leaves_nothing_half_written(tmp_path: Path, wait_until: Callable[..., None]) -> None:
     out = tmp_path / "out"
     with subprocess.Popen(

@@ -101,6 +101,7 @@ def test_an_unlearned_run_is_a_run(home: Path) -> None:
     np.testing.assert_array_equal(made.poison.noise, parent.poison.noise)  # type: ignore[union-attr]
 
 
+@pytest.mark.journey
 def test_killed_and_resumed_it_ends_with_the_same_bits(
     home: Path, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from remanence.errors import InputError
 from remanence.forecast.expectation import Expectation, SignalExpectation
-from remanence.forecast.share_lines import (
+from remanence.forecast.frequency_lines import (
     Line,
     fit_lines,
     residuals,
@@ -106,15 +106,15 @@ class ReferencePool:
     def expect(self, ids: Ids) -> Expectation:
         """The expected metrics of a model never trained on these examples.
 
-        They depend on how much of a class is removed. For each example, a straight line in ln(share of its class that
-        stays) is fitted to the models that left it out, and evaluated at the share that stays here. They also depend on
-        how many of the examples that are as hard as it are removed with it.
+        They depend on how frequent a class still is. For each example, a straight line in ln(frequency of its class,
+        relative to all data) is fitted to the models that left it out, and evaluated at the frequency without the
+        examples. They also depend on how many of the examples that are as hard as it are removed with it.
         """
         rows = positions_of(ids, self.ids, what="the calibration")
-        shares = self._shares(rows)
+        frequencies = self._frequencies_without(rows)
         further = self._further(STOPPING, rows)
-        log_odds = (values_at(self._lines["log_odds"], rows, shares) + further).mean()
-        calls = values_at(self._lines[_CALLS], rows, shares) + self._further(_CALLS, rows)
+        log_odds = (values_at(self._lines["log_odds"], rows, frequencies) + further).mean()
+        calls = values_at(self._lines[_CALLS], rows, frequencies) + self._further(_CALLS, rows)
         mia = np.clip(calls, 0, 1).mean()
         return Expectation(
             float(mia),
@@ -122,13 +122,13 @@ class ReferencePool:
             float(log_odds),
             self._spread("log_odds", len(rows)),
             float(np.maximum(-further, 0.0).mean()),
-            self._beyond(rows, shares),
+            self._beyond(rows),
         )
 
     def expect_signal(self, name: str, ids: Ids) -> SignalExpectation:
         """The expected signal of each of these examples, for a model never trained on any of them.
 
-        The expectation follows the share of a class that stays, as in `expect`. The variance of an example is shrunk
+        The expectation follows the frequency of a class, as in `expect`. The variance of an example is shrunk
         towards the mean of all examples.
 
         Args:
@@ -137,13 +137,13 @@ class ReferencePool:
         """
         left_out, values = self.left_out, self._at_same_shares(name)
         rows = positions_of(ids, self.ids, what="the calibration")
-        line = fit_lines(values, self._stays, left_out)
-        residual, counts = residuals(values, self._stays, left_out, line), left_out.sum(axis=0)
+        line = fit_lines(values, self._frequencies, left_out)
+        residual, counts = residuals(values, self._frequencies, left_out, line), left_out.sum(axis=0)
         variances = (residual**2).sum(axis=0) / counts
         shift, within_class = shift_variance(residual, left_out), self._class_shift(residual)
         further = self._further(name, rows)
         return SignalExpectation(
-            values_at(line, rows, self._shares(rows)) + further,
+            values_at(line, rows, self._frequencies_without(rows)) + further,
             (counts[rows] * variances[rows] + _PRIOR * variances.mean()) / (counts[rows] + _PRIOR),
             counts[rows],
             self.labels[rows],
@@ -170,8 +170,7 @@ class ReferencePool:
         if self.losses is None:
             return np.zeros(len(rows))
         slopes, shares = self._together(name)
-        own = np.isin(np.arange(len(self.ids)), rows)
-        change: Floats = (slopes * (self._alike(own)[0] - shares))[rows]
+        change: Floats = (slopes * (self._alike(self._only(rows))[0] - shares))[rows]
         return change
 
     def _class_shift(self, residual: Floats) -> float:
@@ -194,8 +193,8 @@ class ReferencePool:
         """[n] the effect on a signal of removing all examples as hard as one, and the share that was removed of them.
 
         As hard are the examples of the same class in the same tenth of difficulty. The effect is a slope common to a
-        quarter of all examples, at the same share of the class; the share is the mean over the models that left out the
-        example.
+        quarter of all examples, at the same frequency of the class; the share is the mean over the models that left
+        out the example.
         """
         if self.losses is None:
             return np.zeros(len(self.ids)), np.zeros(len(self.ids))
@@ -203,12 +202,13 @@ class ReferencePool:
         count, sign = weight.sum(axis=0), 1.0 if name == _CALLS else -1.0
         alike = self._alike(self.left_out)
         columns = [
-            (part - (part * weight).sum(axis=0) / count) * weight for part in (alike, self._stays, values)
+            (part - (part * weight).sum(axis=0) / count) * weight
+            for part in (alike, self._frequencies, values)
         ]
         slopes = np.zeros(len(self.ids))
         for quarter in np.array_split(np.argsort(self.losses, kind="stable"), _QUARTERS):
-            shares, stays, signal = (column[:, quarter].ravel() for column in columns)
-            (slope, _), *_ = np.linalg.lstsq(np.stack([shares, stays], axis=1), signal, rcond=None)
+            shares, frequencies, signal = (column[:, quarter].ravel() for column in columns)
+            (slope, _), *_ = np.linalg.lstsq(np.stack([shares, frequencies], axis=1), signal, rcond=None)
             slopes[quarter] = sign * max(
                 0.0, sign * float(slope)
             )  # what leaves with many is not better known
@@ -225,18 +225,33 @@ class ReferencePool:
         return equally_hard(self.losses, self.labels)
 
     @cached_property
-    def _stays(self) -> Floats:
-        """[M, n] ln of the share of the example's class that the model was trained on."""
-        sizes = np.maximum(self.class_sizes, 1)
-        gone = np.stack([np.bincount(self.labels[row], minlength=len(sizes)) for row in self.left_out])
-        kept = np.maximum(sizes - gone, 0.5) / sizes
+    def _frequencies(self) -> Floats:
+        """[M, n] ln of how frequent the example's class was for each model, relative to all data."""
+        return self._relative_frequencies(self.left_out)
+
+    def _relative_frequencies(self, removed: NDArray[np.bool_]) -> Floats:
+        """[M, n] ln of how frequent the example's class is in what stays, relative to all data, by [M, n] what leaves.
+
+        What counts is the share of the class that stays beside that of all examples: a model that half of each class is
+        missing from is no less sure about one class than about another. With a single class, the share itself counts.
+        """
+        kept = self._kept_shares(removed)
+        if len(self._classes) > 1:
+            kept /= np.maximum(1 - removed.mean(axis=1, keepdims=True), 0.5 / len(self.ids))
         logs: Floats = np.log(kept)[:, self.labels]
         return logs
+
+    def _kept_shares(self, removed: NDArray[np.bool_]) -> Floats:
+        """[M, classes] the share of each class that stays, at least half an example, by [M, n] what leaves."""
+        sizes = np.maximum(self.class_sizes, 1)
+        gone = np.stack([np.bincount(self.labels[row], minlength=len(sizes)) for row in removed])
+        shares: Floats = np.maximum(sizes - gone, 0.5) / sizes
+        return shares
 
     @cached_property
     def _lines(self) -> Mapping[str, Line]:
         return {
-            name: fit_lines(values, self._stays, self.left_out)
+            name: fit_lines(values, self._frequencies, self.left_out)
             for name, values in self._stopping_values.items()
         }
 
@@ -247,7 +262,7 @@ class ReferencePool:
     @cached_property
     def _components(self) -> Mapping[str, tuple[float, float]]:
         return {
-            name: variance_parts(values, self._stays, self.left_out, self._lines[name])
+            name: variance_parts(values, self._frequencies, self.left_out, self._lines[name])
             for name, values in self._stopping_values.items()
         }
 
@@ -255,16 +270,19 @@ class ReferencePool:
         between, within = self._components[name]
         return math.sqrt(between + within / size)
 
-    def _shares(self, rows: NDArray[np.int64]) -> Floats:
-        """ln of the share of each row's class that stays when all the rows are removed."""
-        gone = np.bincount(self.labels[rows], minlength=len(self.class_sizes))
-        sizes = np.maximum(self.class_sizes, 1)
-        logs: Floats = np.log(np.maximum(sizes - gone, 0.5) / sizes)[self.labels[rows]]
-        return logs
+    def _frequencies_without(self, rows: NDArray[np.int64]) -> Floats:
+        """[m] the same for these examples when all of them are removed."""
+        return np.asarray(self._relative_frequencies(self._only(rows))[0, rows])
 
-    def _beyond(self, rows: NDArray[np.int64], stays: Floats) -> tuple[str, ...]:
-        known = 1 - math.exp(float(self._stays.min()))
-        removed = 1 - math.exp(float(stays.min()))
+    def _only(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """[1, n] which examples these are."""
+        return np.isin(np.arange(len(self.ids)), rows)[None]
+
+    def _beyond(self, rows: NDArray[np.int64]) -> tuple[str, ...]:
+        known, removed = (
+            1 - float(self._kept_shares(part)[:, self.class_sizes > 0].min())
+            for part in (self.left_out, self._only(rows))
+        )
         if removed <= known + _KNOWN_SHARE:
             return ()
         return (

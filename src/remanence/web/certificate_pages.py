@@ -20,7 +20,6 @@ from remanence.web.damaged_files import (
     is_number,
     is_number_or_none,
     is_text,
-    reading,
 )
 from remanence.web.page_rendering import page
 from remanence.web.run_catalog import OpenedRun, RunCatalog
@@ -80,8 +79,7 @@ def _claims_of(number: int, path: Path, opened: OpenedRun | str) -> dict[str, An
     except (RemanenceError, OSError) as error:
         return empty | {"why": f"Its ledger cannot be read: {error}"}
     try:
-        with reading(path):
-            return known | {"losses": _losses(opened)}
+        return known | {"losses": _losses(opened)}
     except (RemanenceError, OSError) as error:
         return known | {"why": str(error)}
 

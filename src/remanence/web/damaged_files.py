@@ -1,36 +1,14 @@
-"""Files of runs that may be damaged or forged: what is wrong with one is said in a sentence, beside its run."""
+"""Shapes of files that may be damaged or forged, and of which a page shows single fields."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
-
-from jinja2 import UndefinedError
-
-from remanence.errors import DataError, RemanenceError
 
 _LARGEST = 10**15
 Shape = Mapping[str, Callable[[Any], bool]]
 """The fields that an object must have, each with the test of its value."""
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn what wrong types and missing fields in the files of a folder raise into one sentence.
-
-    An error of the operating system is left alone: the disk is at fault then, not the content.
-    """
-    try:
-        yield
-    except (RemanenceError, OSError):
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, UndefinedError) as error:
-        raise DataError(
-            f"{path} is not as Remanence writes it: it is damaged, or was changed by hand."
-        ) from error
 
 
 def has_shape(value: Any, shape: Shape) -> bool:

@@ -12,10 +12,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from remanence.display.plots import draw_forecast
 from remanence.errors import RemanenceError, RunFolderError
-from remanence.requests.calibration import FOLDER as CALIBRATION
 from remanence.requests.calibration import find_calibration
 from remanence.training import Run
-from remanence.web.damaged_files import reading
 from remanence.web.page_rendering import message, page
 from remanence.web.plans import PlannedRequest, Plans
 from remanence.web.request_jobs import JobRunner, jobs_of_run
@@ -96,8 +94,7 @@ def _some_ids(run: Run, wanted: int = 3) -> list[int | str]:
 def _missing(opened: OpenedRun) -> str:
     """What is missing before requests on this run can be planned; empty when nothing is."""
     try:
-        with reading(opened.run.folder.path / CALIBRATION):
-            find_calibration(opened.run)
+        find_calibration(opened.run)
     except RemanenceError as error:
         return str(error)
     return "" if opened.run.folder.has("trace.safetensors") else "The run must hold a trace; it has none."

@@ -15,7 +15,6 @@ from remanence.errors import InputError, RemanenceError, RunFolderError
 from remanence.requests import Plan, Request, make_plan, read_request
 from remanence.requests.request import model_hash
 from remanence.training import Run
-from remanence.web.damaged_files import reading
 from remanence.web.uploads import Form, printable
 
 KEPT = 16
@@ -61,8 +60,7 @@ class Plans:
                 request = read_request(path, run, column=column, limits=UPLOAD_LIMITS)
             except RemanenceError as error:
                 raise InputError(_cut(str(error).replace(str(path), file_name))) from None
-        with reading(run.folder.path):
-            plan = make_plan(run, request)
+        plan = make_plan(run, request)
         planned = PlannedRequest(request_key(run, request), file_name, content, column, plan)
         with self._lock:
             self._kept[number, planned.key] = planned

@@ -13,7 +13,6 @@ from remanence.errors import RemanenceError, RunFolderError
 from remanence.requests import read_evidence, verify_evidence
 from remanence.requests.evidence import FILE, PAGE
 from remanence.requests.signing import fingerprint
-from remanence.web.damaged_files import is_number, reading
 from remanence.web.page_rendering import message, page
 from remanence.web.request_jobs import Job, JobRunner, jobs_of_run
 from remanence.web.run_catalog import OpenedRun, RunCatalog
@@ -83,16 +82,15 @@ def _with_evidence(catalog: RunCatalog, number: int) -> OpenedRun:
 def _evidence_page(number: int, opened: OpenedRun) -> HTMLResponse:
     path = opened.run.folder.path / FILE
     evidence = read_evidence(path)
-    with reading(path):
-        signer = evidence["signer"]
-        return page(
-            "evidence.html",
-            number=number,
-            path=opened.run.folder.path,
-            evidence=evidence,
-            checks=verify_evidence(path),
-            signer=None if signer is None else fingerprint(signer["public_key"]),
-        )
+    signer = evidence["signer"]
+    return page(
+        "evidence.html",
+        number=number,
+        path=opened.run.folder.path,
+        evidence=evidence,
+        checks=verify_evidence(path),
+        signer=None if signer is None else fingerprint(signer["public_key"]),
+    )
 
 
 def _job(catalog: RunCatalog, number: int, key: str) -> Job:
@@ -130,13 +128,9 @@ def _evidence_summary(path: Path) -> dict[str, Any]:
     """The request in a run's evidence, for the list; the evidence page says what is wrong with a damaged one."""
     try:
         evidence = read_evidence(path / FILE)
-        with reading(path):
-            size = evidence["request"]["size"]
-            note = {
-                "file": f"request {evidence['request']['reference']}",
-                "size": size if is_number(size) else "unknown",
-            }
-            return {"when": evidence["made"], "note": note, "outcome": evidence["outcome"]}
+        request = evidence["request"]
+        note = {"file": f"request {request['reference']}", "size": request["size"]}
+        return {"when": evidence["made"], "note": note, "outcome": evidence["outcome"]}
     except (RemanenceError, OSError):
         return {"when": "", "note": {"file": "evidence that cannot be read", "size": 0}, "outcome": None}
 

@@ -20,7 +20,6 @@ from remanence.scores import score_table
 from remanence.storage import SEAL
 from remanence.training import Run, open_run
 from remanence.types import Scores, Trace
-from remanence.web.damaged_files import reading
 from remanence.web.example_filter import percentiles
 from remanence.web.page_rendering import Figures
 from remanence.web.request_jobs import jobs_of_run
@@ -70,11 +69,10 @@ class OpenedRun:
     def summary(self) -> str:
         """The run in one sentence."""
         run = self.run
-        with reading(run.folder.path):
-            settings, unlearning = run.settings, run.unlearning
-            text = f"{settings.model_name} on {settings.data_name}, {settings.recipe.epochs} epochs"
-            if unlearning:
-                text += f"; unlearned by {unlearning['method']}, {len(run.forgotten)} examples forgotten"
+        settings, unlearning = run.settings, run.unlearning
+        text = f"{settings.model_name} on {settings.data_name}, {settings.recipe.epochs} epochs"
+        if unlearning:
+            text += f"; unlearned by {unlearning['method']}, {len(run.forgotten)} examples forgotten"
         return f"{text}."
 
     def read(self) -> None:
@@ -158,8 +156,7 @@ class RunCatalog:
             self._kept.pop(number, None)
             raise RunFolderError(f"{path} is no longer there, or not yet finished.") from None
         if number not in self._kept or self._kept[number][0] != changed:
-            with reading(path):
-                self._kept[number] = changed, OpenedRun(open_run(path))
+            self._kept[number] = changed, OpenedRun(open_run(path))
         return self._kept[number][1]
 
     def warm(self) -> None:

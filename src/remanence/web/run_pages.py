@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -13,7 +13,8 @@ from fastapi.responses import HTMLResponse, JSONResponse
 
 from remanence.display.plots import draw_measurements, draw_norms, draw_scores
 from remanence.errors import RemanenceError, RunFolderError
-from remanence.web.damaged_files import reading
+from remanence.experiments import read_measurements
+from remanence.types import Measurement
 from remanence.web.example_filter import ExampleFilter, Range, read_filter, select_page
 from remanence.web.page_rendering import page
 from remanence.web.run_catalog import OpenedRun, RunCatalog
@@ -31,9 +32,7 @@ def add_run_pages(app: FastAPI, catalog: RunCatalog) -> None:
 
     @app.get("/runs/{number}")
     def one_run(number: int) -> HTMLResponse:
-        opened = catalog.get(number)
-        with reading(opened.run.folder.path):
-            return _run_page(number, opened)
+        return _run_page(number, catalog.get(number))
 
     @app.get("/runs/{number}/examples")
     def examples(number: int, request: Request) -> HTMLResponse:
@@ -82,7 +81,7 @@ def _picture(content: bytes) -> Response:
 def _run_page(number: int, opened: OpenedRun) -> HTMLResponse:
     run = opened.run
     recorded = run.folder.has("trace.safetensors")
-    rows = [row for row in run.folder.rows("measurements") if "value" in row]
+    rows = read_measurements(run.folder)
     curves = _curves(rows)
     return page(
         "run.html",
@@ -102,11 +101,11 @@ def _run_page(number: int, opened: OpenedRun) -> HTMLResponse:
     )
 
 
-def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, float]]]:
+def _curves(rows: Sequence[Measurement]) -> dict[str, list[tuple[int, float]]]:
     """Values between 0 and 1 (accuracies, attacks) that were measured at several steps, by metric."""
     curves: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
-        curves.setdefault(str(row["metric"]), []).append((int(row["step"]), float(row["value"])))
+        curves.setdefault(row.metric, []).append((row.step, row.value))
     return {
         name: points
         for name, points in curves.items()

@@ -43,10 +43,26 @@ REQUEST = {
     "ids": {"how": "HMAC", "values": []},
 }
 AFTER = {"weights": HASH, "files": {"weights.safetensors": HASH}, "keyed_files": {}}
+PLAN = {
+    "forecast": {"steps": 2.5, "low": 0.0, "high": None, "coverage": 0.9},
+    "criterion": {"sentence": "It holds."},
+    "caveats": [],
+    "expected_if_never_trained_on": None,
+}
+ACTUAL = {
+    "reached": True,
+    "steps": 2.0,
+    "stopped_at": 3,
+    "budget": 2**60 + 1,
+    "costs": [],
+    "criterion": None,
+    "verdict": {"word": "confirmed", "sentence": "It is.", "signals": []},
+}
 CONTENT = {
-    "version": "0", "made": "today", "outcome": "forgotten", "outcome_meaning": "It is.", "plan": {},
-    "actual": {"seed": 2**60 + 1}, "request": REQUEST | {"person_hmac": "", "list_hmac": ""}, "method": {},
-    "audit": [{"value": 2.5}], "not_measured": [], "model": {"before": {"weights": HASH}, "after": AFTER},
+    "version": "0", "made": "today", "outcome": "forgotten", "outcome_meaning": "It is.", "plan": PLAN,
+    "actual": ACTUAL, "request": REQUEST | {"person_hmac": "", "list_hmac": ""},
+    "method": {"name": "finetune", "options": {}, "seed": 0}, "audit": [], "not_measured": [],
+    "model": {"before": {"weights": HASH}, "after": AFTER},
     "bounds": [], "ledger": [], "remaining_artifacts": [], "erased": [], "supersedes": None, "disclosure": "Much.",
     "versions": {}, "page_sha256": HASH,
 }  # fmt: skip
@@ -72,7 +88,7 @@ def test_what_is_read_is_what_was_written() -> None:
         document = sign(CONTENT, key)
         assert parse(serialize(document), FILE) == document
         assert digest_holds(document)
-        assert document["actual"]["seed"] == 2**60 + 1  # protobuf would have rounded it
+        assert document["actual"]["budget"] == 2**60 + 1  # protobuf would have rounded it
     statement = json.loads(serialize(sign(CONTENT, None)))
     assert statement["_type"] == "https://in-toto.io/Statement/v1"
     assert statement["subject"] == [{"name": "weights.safetensors", "digest": {"sha256": HASH}}]
