@@ -430,9 +430,9 @@ outputs of twelve models, each trained without a random twelfth of the data, at 
 *digits-auto* is today's `auto`. Its targets, and the losses that part easy, middle and hard examples, are those of
 `remanence calibrate` with twelve models. It was chosen on seeds 0 to 3 ([decision 15](../decisions/0015-budgets.md)).
 Seeds 30 and 31 were to be fresh, too. Their hardest sets were seen with an earlier version of `auto`, which took 722
-steps and more than 760; two defects were found by that and mended. Seeds 32 to 36 were begun with the mended version and
-given up when a bias in the reference pool was found (not by these seeds); some of their rows had been seen by then, and
-they changed no setting. So the table is made on seeds 50 to 54, with the pool mended.
+steps and more than 760; two defects were found by that and mended. Seeds 32 to 36 were begun with the mended version
+and given up when a bias in the reference pool was found (not by these seeds); some of their rows had been seen by then,
+and they changed no setting. So the table is made on seeds 50 to 54, with the pool mended.
 
 CIFAR-10 is a part of the pack that the section names; how little that is, it says.
 
