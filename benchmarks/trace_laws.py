@@ -4,8 +4,8 @@
 
 Calibrate the runs first: some with `--method finetune`, some with `--method auto`. Writes
 benchmarks/results/trace_laws.json: for each method the calibration sets, and a law fitted to them. Steps are relative
-to those of training, and a function of the privacy loss of a set relative to the median of all examples. A test
-compares the laws of `remanence.requests.trace_estimate` with this file.
+to those of training, and a function of the privacy loss of a set relative to the median of all examples. The laws of
+`remanence.requests.trace_estimate` are copied from there by hand.
 """
 
 from __future__ import annotations

@@ -95,5 +95,7 @@ def test_auto_takes_no_options_and_other_settings_are_refused(calibrated: Path) 
     run = open_run(calibrated / "run")
     with pytest.raises(RunFolderError, match="is calibrated with `method` auto"):
         calibrate(run, CalibrationSettings(method="reset", models=16), workers=1)
-    with pytest.raises(InputError, match="`options` cannot be given with auto; got learning_rate"):
+    with pytest.raises(
+        InputError, match="`options` cannot be given with auto, which finds them; got learning_rate"
+    ):
         CalibrationSettings(method="auto", options={"learning_rate": 0.1}).resolved(run)

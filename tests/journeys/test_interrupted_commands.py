@@ -19,7 +19,7 @@ pytestmark = pytest.mark.journey
 
 IDS = digits()[0].ids
 QUICK = Recipe(epochs=2, learning_rate=0.2, batch_size=64, weight_decay=1e-3)
-CALIBRATION = ["--models", "20", "--sets", "20", "--budget", "4", "--workers", "1"]
+CALIBRATION = ["--method", "finetune", "--models", "20", "--sets", "20", "--budget", "4", "--workers", "1"]
 Interrupt = Callable[..., list[str]]
 
 
@@ -125,9 +125,7 @@ def test_tune(interrupt: Interrupt, trained: Path, tmp_path: Path) -> None:
 def test_calibrate(interrupt: Interrupt, trained: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(trained, run)
-    again = interrupt(
-        ["calibrate", str(run), *CALIBRATION], "remanence.requests.calibrating", "_fold_targets"
-    )
+    again = interrupt(["calibrate", str(run), *CALIBRATION], "remanence.requests.calibrating", "fold_targets")
     assert command(again) == 0
     assert (run / "calibration" / SEAL).exists()
 
