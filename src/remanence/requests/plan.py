@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from remanence.audit import Context
 from remanence.experiments import measure
 from remanence.forecast import Expectation, Forecast
-from remanence.requests.calibration import Calibration, find_calibration
+from remanence.requests.calibration import ROUTED, Calibration, find_calibration
 from remanence.requests.criterion import MONITORED, Criterion, stopping_split
 from remanence.requests.estimate import calibrated_estimate
 from remanence.requests.method_choice import MethodForecast
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Action = Literal["unlearn", "retrain", "nothing"]
 PERCENTILES = (10, 25, 50, 75, 90)
-_VERBS = {"finetune": "Fine-tune"}
+_VERBS = {"finetune": "Fine-tune", ROUTED: "Unlearn each example as its difficulty demands (`routed`)"}
 _TOO_EXPENSIVE = 0.8
 """Unlearning that is expected to cost this share of retraining is not worth its uncertainty."""
 
@@ -120,7 +120,9 @@ class Plan:
                 f"Retrain: unlearning is expected to take {steps} steps, {self.share_of_retraining:.0%} of the cost of "
                 "retraining, and retraining leaves no uncertainty."
             )
-        numbers = {name: value for name, value in self.options.items() if isinstance(value, int | float)}
+        # the losses of `routed` are in the reason
+        options = {} if self.method == ROUTED else self.options
+        numbers = {name: value for name, value in options.items() if isinstance(value, int | float)}
         settings = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in numbers.items())
         return (
             f"{_VERBS.get(self.method, self.method)} for about {steps} steps{' with ' if settings else ''}{settings}, "
