@@ -228,7 +228,7 @@ def test_a_request_from_training_to_evidence(device: torch.device, tmp_path: Pat
         run = rm.train_run(settings, tmp_path / f"run-{where}")
         assert next(run.model().parameters()).device.type == torch.device(where).type
         reference = rm.open_run(run.folder.path, task=run.whole_task)  # stays in this process
-        reference.calibrate(models=20, sets=20, workers=2, budget=20)
+        reference.calibrate(method="finetune", models=20, sets=20, workers=2, budget=20)
         ids = run.data()[0].ids[:30]
         plan = reference.plan(ids)
         result = reference.forget(ids, out=tmp_path / f"forgotten-{where}")
