@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+_ERROR = 0.5
+"""Largest error of the forecast, as a share of that of the constant."""
 _BREAK_EVEN = ("break_even", "break_even_with_audits")
 
 
@@ -28,6 +31,7 @@ def page(results: list[dict[str, Any]], oracles: int) -> str:
         "counted on either side. The constant is the median of the calibration's times; without models, that of these "
         "requests.",
     ]
+    lines += ["", "## Wanted and found", "", *map(_wanted, results)]
     for result in results:
         lines += [
             "",
@@ -39,6 +43,31 @@ def page(results: list[dict[str, Any]], oracles: int) -> str:
             *map(_request, result["requests"]),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _wanted(result: dict[str, Any]) -> str:
+    """What was wanted of a number of models, and whether it was reached."""
+    total, models = result["summary"], result["models"]
+    constant = total["median_error_constant"]
+    share = total["median_error"] / constant if constant else math.inf
+    wanted, found = (20 if models else 1), total["break_even_with_audits"]
+    parts = [
+        f"the forecast's error is {share:.2f} of the constant's (wanted 0.5 or less: {_reached(share <= _ERROR)})",
+        f"the interval of the median request {_width(total['median_width'])}",
+        f"within five points of the oracles' mean in {total['close']} of {total['requests']} requests, a fresh oracle "
+        f"in {total['oracle_close']}",
+        f"break-even with audits after {found or 'no number of'} requests (wanted {wanted} or fewer: "
+        f"{_reached(found is not None and found <= wanted)}), without them after {total['break_even'] or 'no number'}",
+    ]
+    return f"- **{models} models**: " + "; ".join(parts) + "."
+
+
+def _reached(is_reached: bool) -> str:
+    return "reached" if is_reached else "**not reached**"
+
+
+def _width(width: float) -> str:
+    return f"is {width:.0f} steps wide" if math.isfinite(width) else "**has no upper end**"
 
 
 def _budget(models: int, total: dict[str, Any]) -> str:
