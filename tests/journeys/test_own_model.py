@@ -25,6 +25,7 @@ def test_the_example_is_short() -> None:
 
 
 @pytest.mark.own_model
+@pytest.mark.timeout(900)  # two calibrations
 def test_the_example_ends_with_verified_evidence(tmp_path: Path) -> None:
     shutil.copy(EXAMPLE, tmp_path)
     environment = dict(os.environ) | {"PYTHONPATH": str(EXAMPLE.parents[1] / "src")}

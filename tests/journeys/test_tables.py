@@ -22,7 +22,7 @@ pytestmark = pytest.mark.own_model
 TABLE = ("--label-column", "price", "--user-column", "owner", "--missing", "median")
 RECIPE = ("--option", "hidden=(16,)", "--epochs", "8", "--lr", "0.02", "--record", "3")
 SIZES = {"models": 20, "sets": 20, "budget": 10, "workers": 1}
-QUICK = ("--sizes", "20", "40", *(f"--{name}={size}" for name, size in SIZES.items()))
+QUICK = ("--method", "finetune", "--sizes", "20", "40", *(f"--{name}={size}" for name, size in SIZES.items()))
 
 
 def write_table(path: Path, *, without: str = "") -> Path:
