@@ -15,8 +15,8 @@ from remanence.requests.criterion import Criterion, criterion_for
 from remanence.requests.method_choice import MethodForecast, method_forecasts, why
 from remanence.requests.plan_caveats import caveats_of, hard_together
 from remanence.requests.request import Request
-from remanence.requests.routing import explain
-from remanence.requests.verdict import Excess
+from remanence.requests.routing import explain, without_work
+from remanence.requests.verdict import Excess, can_be_judged
 from remanence.scores import ScoreTable
 from remanence.training import Run
 
@@ -80,18 +80,22 @@ def calibrated_estimate(
     done = criterion.is_close(now[criterion.metric])
     candidates = method_forecasts(calibration, difficulty_of(request.ids, table, done=done))
     method = candidates[0].method
+    options = settings.options_of(method, run)
+    idle = method == ROUTED and done and can_be_judged(excess.error, len(request.ids))
+    if idle:
+        options = without_work(options, table.column("privacy_loss"), request.ids)
     caveats = caveats_of(calibration, request, expected, candidates[0].forecast, now)
     return Estimate(
         expected,
         criterion,
         tuple(candidates),
-        with_targets(method, settings.options_of(method, run), run.folder.path / FOLDER),
+        with_targets(method, options, run.folder.path / FOLDER),
         calibration.seconds_per_step(method),
         calibration.retraining,
         _accuracy_changes(calibration, method),
         settings.budget,
         done,
-        _reason(calibration, request, table, candidates),
+        None if idle else _reason(calibration, request, table, candidates),
         (*caveats, *hard_together(table, request, expected)),
     )
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from remanence.audit import METRICS
 from remanence.requests.calibration import LEVEL_METHODS, TrialResult
 from remanence.requests.calibration_sets import LEVEL
-from remanence.types import Scores, positions_of
+from remanence.types import Ids, Scores, positions_of
 
 _SUMMARY = "median"
 _DRAWN = "out_of_fold"
@@ -67,6 +67,16 @@ def choose_routing(trials: Sequence[TrialResult], retraining: float) -> Routing:
     easy = next((i for i, looks_forgotten in enumerate(done) if not looks_forgotten), len(done))
     hard = _between(losses, max(first, easy)) if first < len(losses) else None
     return Routing(_between(losses, easy), hard, harder)
+
+
+def without_work(options: Mapping[str, Any], losses: Scores, ids: Ids) -> dict[str, Any]:
+    """The options of `routed` for a set that is no better known than to models never trained on it: all are easy.
+
+    Without them, a single hard example would reset weights, which costs accuracy, where nothing can be measured.
+    """
+    own = losses.values[positions_of(ids, losses.ids, what="the trace")]
+    easy = float(np.nextafter(max(own.max(), float(options["easy"])), np.inf))
+    return {name: value for name, value in options.items() if name != "hard"} | {"easy": easy}
 
 
 def _levels(trials: Sequence[TrialResult]) -> dict[str, list[TrialResult]]:

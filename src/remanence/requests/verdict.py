@@ -167,6 +167,16 @@ def judge_signals(
     return Verdict(Word.REFUTED if refuted else rows[0].word, tuple(rows), margin, alpha, looks)
 
 
+def power_of(error: float, *, alpha: float = ALPHA, margin: float = MARGIN) -> float:
+    """The probability that a model never trained on a set is confirmed, by the standard error of its excess."""
+    return float(norm.cdf(margin / error - norm.isf(alpha)))
+
+
+def can_be_judged(error: float, size: int) -> bool:
+    """Whether a set of this size, whose excess has this standard error, can be judged."""
+    return size >= FEWEST and power_of(error) >= POWER
+
+
 def _tested(
     after: float, error: float, size: int, alpha: float, margin: float, *, decides: bool
 ) -> dict[str, Any]:
@@ -176,7 +186,7 @@ def _tested(
     no correction for the number of signals.
     """
     quantile = float(norm.isf(alpha))
-    high, power = after + quantile * error, float(norm.cdf(margin / error - quantile))
+    high, power = after + quantile * error, power_of(error, alpha=alpha, margin=margin)
     if size < FEWEST:
         word = Word.UNJUDGED
     elif after - quantile * error > margin:

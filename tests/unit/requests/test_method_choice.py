@@ -18,7 +18,8 @@ from remanence.requests.calibration import (
 )
 from remanence.requests.criterion import Criterion
 from remanence.requests.method_choice import came_back, method_forecasts, why
-from remanence.requests.routing import Routing, choose_routing, explain
+from remanence.requests.routing import Routing, choose_routing, explain, without_work
+from remanence.requests.verdict import can_be_judged
 from remanence.types import Scores
 
 RETRAINING = {"steps": 1000.0, "seconds": 10.0, "test": 0.9}
@@ -219,3 +220,19 @@ def test_the_plan_says_how_many_examples_are_unlearned_how_and_why() -> None:
     assert sentence.endswith(
         "outputs alone: 0 of 3 calibration sets were forgotten and stayed so, 30 steps)."
     )
+
+
+def test_a_set_without_anything_to_remove_resets_no_weights() -> None:
+    ids, losses = np.arange(6), np.array([1.0, 2.0, 9.0, 3.0, 700.0, 5.0])
+    options = {"easy": 4.0, "hard": 8.0, "harder": "reset"}
+    changed = without_work(options, Scores("privacy_loss", ids, losses), ids[:5])
+    assert "hard" not in changed
+    assert changed["easy"] > 700.0
+    assert without_work(options, Scores("privacy_loss", ids, losses), ids[:1])["easy"] > 4.0
+
+
+@pytest.mark.parametrize(
+    ("error", "size", "expected"), [(0.3, 40, True), (0.3, 19, False), (0.6, 400, False)]
+)
+def test_only_a_set_that_can_be_judged_may_need_nothing(error: float, size: int, expected: bool) -> None:
+    assert can_be_judged(error, size) is expected
