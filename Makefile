@@ -38,7 +38,7 @@ test: $(VENV)/.dev ## all tests that need no more than this machine
 
 # seconds of the whole run on two cores; the many kinds of cases share them equally
 FUZZ_SECONDS ?= 1200
-FUZZ_KINDS := 29
+FUZZ_KINDS := 31
 fuzz: $(VENV)/.dev ## fuzz command lines, files, byte flips and forged evidence for FUZZ_SECONDS (1200) on two cores; prints the cases per kind
 	@rm -f .fuzz-counts
 	@FUZZ_COUNTS=$(CURDIR)/.fuzz-counts FUZZ_SECONDS=$$(( 2 * $(FUZZ_SECONDS) / $(FUZZ_KINDS) )) \

@@ -156,7 +156,7 @@ _READERS: dict[str, tuple[str, ...]] = {
     "new/trace.json": ("score new", "plan new --ids set.json"),
     "new/trace.safetensors": ("score new", "plan new --ids set.json"),
     "new/weights.safetensors": ("audit new --forget set.json --metrics ua", "diff run new"),
-    "new/measurements.jsonl": ("score new", "calibrate run --runs new"),
+    "new/measurements.jsonl": ("score new", "verify new/evidence.json"),
     "new/ledger-ids.json": ("plan new --ids set.json", "score new", "purge new"),
     "new/ledger.jsonl": ("plan new --ids set.json", "purge new", "verify new/evidence.json"),
     "new/removed.safetensors": ("plan new --ids set.json",),
@@ -165,6 +165,8 @@ _READERS: dict[str, tuple[str, ...]] = {
     "new/calibration/facts.json": ("plan new --ids set.json",),
     "new/calibration/trials.jsonl": ("plan new --ids set.json",),
     "new/calibration/reference.safetensors": ("plan new --ids set.json",),
+    "new/calibration/fold_targets.json": ("plan new --ids set.json",),
+    "new/calibration/fold_targets.safetensors": ("plan new --ids set.json",),
     "new/evidence.json": ("verify new/evidence.json", "purge new"),
     "run/.request.json": ("plan run --ids set.json",),
     "run/checkpoints/step-000000084/weights.safetensors": (
