@@ -21,11 +21,12 @@ from remanence.audit import Audit, audit_runs
 from remanence.experiments import Relearning, UnlearnSettings, oracle_seed, train_without, unlearn_run
 from remanence.forgetting import hardest
 from remanence.requests.calibration import CalibrationSettings, with_targets
+from remanence.requests.calibration_stages import training_losses
 from remanence.requests.reference_folds import assign_folds
 from remanence.scores import score_table
 from remanence.tasks import Recipe, derive_seed
 from remanence.training import Run, RunSettings, open_run, train_run
-from remanence.types import ForgetSet, positions_of
+from remanence.types import ForgetSet
 from remanence.unlearning import METHODS, FoldTargets, outputs_on
 
 RECIPE = Recipe(35, 0.05, 32, weight_decay=1e-3)
@@ -83,8 +84,7 @@ def fold_targets(run: Run, seed: int, folder: Path) -> Path:
     """Outputs of models that never saw an example, as a calibration makes them; returns the folder."""
     if folder.exists():
         return folder
-    task, scores = run.task, score_table(run.trace(), ["privacy_loss"]).column("privacy_loss")
-    losses = scores.values[positions_of(task.train.ids, scores.ids, what="the trace")]
+    task, losses = run.task, training_losses(run)
     left_out = assign_folds(task.train.strata, CalibrationSettings().models, seed=seed, losses=losses)
     outputs = []
     for index, row in enumerate(left_out):
@@ -93,7 +93,7 @@ def fold_targets(run: Run, seed: int, folder: Path) -> Path:
         found = outputs_on(model, task.split(fold).forget)
         assert found is not None  # a classifier has outputs that are numbers
         outputs.append((row, found.float()))
-    FoldTargets.drawn(task.train, outputs, losses=losses).write(folder)
+    FoldTargets.from_folds(task.train, outputs, losses=losses).write(folder)
     return folder
 
 

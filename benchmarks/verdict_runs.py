@@ -21,6 +21,7 @@ from remanence.experiments.unlearn import begin_unlearning
 from remanence.forecast import ReferencePool
 from remanence.requests.calibration import CalibrationSettings
 from remanence.requests.calibration_sets import draw_calibration_sets
+from remanence.requests.calibration_stages import training_losses
 from remanence.requests.criterion import STOPPING_HALF, criterion_for, monitored_settings
 from remanence.requests.reference_folds import assign_folds
 from remanence.requests.verdict import Excess
@@ -28,7 +29,7 @@ from remanence.requests.verdict_signals import stopping_excess, stopping_outputs
 from remanence.scores import score_table
 from remanence.tasks import derive_seed
 from remanence.training import Recipe, Run, RunSettings, open_run, train_run
-from remanence.types import ForgetSet, Measurement, positions_of
+from remanence.types import ForgetSet, Measurement
 
 RECIPE = Recipe(epochs=35, learning_rate=0.05, batch_size=32, weight_decay=1e-3)
 MODELS, ORACLES = CalibrationSettings().models, 3
@@ -85,8 +86,7 @@ def _draw(run: Run, seed: int) -> list[ForgetSet]:
 
 def _fold_arrays(run: Run, seed: int) -> Arrays:
     task = run.task
-    scores = score_table(run.trace(), ["privacy_loss"]).column("privacy_loss")
-    losses = scores.values[positions_of(task.train.ids, scores.ids, what="the trace")]
+    losses = training_losses(run)
     left_out = assign_folds(task.train.strata, MODELS, seed=seed, losses=losses)
     arrays: Arrays = {"left_out": left_out, "losses": losses, "calls": np.zeros(left_out.shape)}
     arrays["ids"] = task.train.ids

@@ -68,7 +68,7 @@ def membership_attack(
     chosen = np.concatenate([signals[0][drawn.members], signals[1][drawn.outsiders]])
     fitted = _fit(chosen, drawn.truth, drawn.used)
     slope, offset = fitted[:, drawn.fold]
-    correct = (slope * chosen + offset > 0) == drawn.outsider
+    correct = (slope * chosen + offset > 0) == (drawn.truth > 0)
     calls = (_scores(fitted, signals[2]) > 0).mean(axis=0)
     return AttackResult(float(calls.mean()), float(np.count_nonzero(correct)) / (2 * size), calls)
 
@@ -81,7 +81,6 @@ class _Drawn:
         members: rows of the members.
         outsiders: rows of as many outsiders.
         truth: [examples] 0 for members, 1 for outsiders.
-        outsider: [examples] the same as yes or no.
         fold: [examples] the fold of each, whose attacker is tested on it.
         used: [folds, examples] 1 where the example is not in the fold, so that the fold's attacker is fitted on it.
     """
@@ -89,7 +88,6 @@ class _Drawn:
     members: NDArray[np.int64]
     outsiders: NDArray[np.int64]
     truth: Floats
-    outsider: NDArray[np.bool_]
     fold: NDArray[np.int64]
     used: Floats
 
@@ -100,10 +98,8 @@ def _draw(members: int, outsiders: int, folds: int) -> _Drawn:
     rng, size = np.random.default_rng(_SEED), min(members, outsiders)
     member_rows, outsider_rows = (rng.permutation(count)[:size] for count in (members, outsiders))
     fold = np.tile(np.arange(size) % folds, 2)
-    used, outsider = fold != np.arange(folds)[:, None], np.repeat([False, True], size)
-    return _Drawn(
-        member_rows, outsider_rows, outsider.astype(np.float64), outsider, fold, used.astype(np.float64)
-    )
+    used = (fold != np.arange(folds)[:, None]).astype(np.float64)
+    return _Drawn(member_rows, outsider_rows, np.repeat([0.0, 1.0], size), fold, used)
 
 
 @dataclass(frozen=True)

@@ -238,14 +238,14 @@ class ReferencePool:
         kept = self._kept_shares(removed)
         if len(self._classes) > 1:
             kept /= np.maximum(1 - removed.mean(axis=1, keepdims=True), 0.5 / len(self.ids))
-        logs: Floats = np.log(kept)[:, self.labels]
+        logs: Floats = np.log(kept)
         return logs
 
     def _kept_shares(self, removed: NDArray[np.bool_]) -> Floats:
-        """[M, classes] the share of each class that stays, at least half an example, by [M, n] what leaves."""
-        sizes = np.maximum(self.class_sizes, 1)
-        gone = np.stack([np.bincount(self.labels[row], minlength=len(sizes)) for row in removed])
-        shares: Floats = np.maximum(sizes - gone, 0.5) / sizes
+        """[M, n] the share of the example's class that stays, at least half an example, by [M, n] what leaves."""
+        shares: Floats = np.maximum(
+            1 - shares_removed(self.labels, removed), 0.5 / self.class_sizes[self.labels]
+        )
         return shares
 
     @cached_property
@@ -280,8 +280,7 @@ class ReferencePool:
 
     def _beyond(self, rows: NDArray[np.int64]) -> tuple[str, ...]:
         known, removed = (
-            1 - float(self._kept_shares(part)[:, self.class_sizes > 0].min())
-            for part in (self.left_out, self._only(rows))
+            1 - float(self._kept_shares(part).min()) for part in (self.left_out, self._only(rows))
         )
         if removed <= known + _KNOWN_SHARE:
             return ()

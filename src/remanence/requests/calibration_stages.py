@@ -77,7 +77,7 @@ class ReferenceModel(Stage):
         run = self.run.open()
         task = run.task
         seed = derive_seed(self.seed, "folds", self.first)
-        folds = assign_folds(task.train.strata, self.models, seed=seed, losses=_losses(run))
+        folds = assign_folds(task.train.strata, self.models, seed=seed, losses=training_losses(run))
         left_out = folds[self.index]
         fold = ForgetSet("fold", task.train.ids[left_out])
         started = time.perf_counter()
@@ -169,11 +169,11 @@ def reference_pool(run: Run, references: Sequence[Folder], earlier: Calibration 
     arrays = [folder.tensors("reference") for folder in references]
     stacked = {name: np.stack([model[name] for model in arrays]) for name in arrays[0]}
     signals = {name: stacked.pop(f"verdict_{name}") for name in SIGNALS if f"verdict_{name}" in stacked}
-    pool = ReferencePool(train.ids, train.strata, losses=_losses(run), **stacked, signals=signals)
+    pool = ReferencePool(train.ids, train.strata, losses=training_losses(run), **stacked, signals=signals)
     return pool if kept is None else kept.joined(pool)
 
 
-def _losses(run: Run) -> Floats:
+def training_losses(run: Run) -> Floats:
     """The privacy losses of the training examples, in their order."""
     scores = score_table(run.trace(), ["privacy_loss"]).column("privacy_loss")
     return scores.values[positions_of(run.data()[0].ids, scores.ids, what="the trace")]
@@ -192,7 +192,7 @@ def fold_targets(run: Run, references: Sequence[Folder], earlier: Calibration | 
             (folder.tensors("reference")["left_out"], torch.from_numpy(folder.tensors("outputs")["outputs"]))
             for folder in references
         ),
-        losses=_losses(run),
+        losses=training_losses(run),
     )
     return new if kept is None else kept.joined(new)
 

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 
 from remanence.errors import DataError, RemanenceError, RunFolderError
 from remanence.requests.request_ledger import read_ledger
-from remanence.web.damaged_files import (
+from remanence.web.file_shapes import (
     Shape,
     has_shape,
     is_flag,

@@ -30,7 +30,7 @@ from remanence.requests.continuation import check_continuation
 from remanence.storage import SEAL, atomic
 from remanence.storage.lock import acquire, is_held
 from remanence.storage.parsing import parse_json
-from remanence.web.damaged_files import Shape, has_shape, is_flag, is_number, is_number_or_none, is_text
+from remanence.web.file_shapes import Shape, has_shape, is_flag, is_number, is_number_or_none, is_text
 from remanence.web.plans import PlannedRequest
 from remanence.web.uploads import harmless
 
