@@ -136,9 +136,9 @@ bench-streams: $(VENV)/.core ## twenty requests in sequence, in one batch, and r
 bench-study: $(VENV)/.core ## two workers against one on equal stages, and ten kills against none; ten minutes on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/study.py --kills 10
 
-# examples of each run; at 2,000, the nine dense runs alone take most of a day on one core, but each is kept when it is done
+# examples of each run; at 2,000, the nine dense runs take about three hours on one core, and each is kept when it is done
 EXAMPLES ?= 2000
-bench-recorder: $(VENV)/.dev ## what recording costs, and how well it ranks: EXAMPLES=384 takes two hours on one core, the default of 2,000 a day
+bench-recorder: $(VENV)/.dev ## what recording costs, and how well it ranks: about four hours on one core
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/placement.py --work .bench/placement --out benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/recorder_runs.py --work .bench/recorder --examples $(EXAMPLES)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/recorder.py --work .bench/recorder --examples $(EXAMPLES)

@@ -28,6 +28,7 @@ import torch
 from norm_ways import WAYS, Way, plain, training_step
 from torch import Tensor, nn
 
+import remanence as rm
 from remanence.machine import norm_constants
 from remanence.models import mlp, resnet18, vit_small
 
@@ -165,9 +166,26 @@ def measure(case: str, rounds: int, memory: bool, own: bool) -> dict[str, Any]:
     }
     mb = peak(case, "plain") if memory else None
     result = {"title": CASES[case][0], "batch": len(x), "plain_ms": round(1e3 * base, 1), "plain_peak_mb": mb}
+    result["returned_memory"] = alone("--returned", case, str(rounds))
     if case in FLIGHT:
         result["in_flight"] = alone("--flight", case, str(rounds))
     return {**result, "ways": rows, "refused": refused}
+
+
+RETURNED = ("forward + input gradients", "Remanence", "Remanence, single calls")
+"""Ways that are also measured while the C library returns freed memory to the system, as it does by default."""
+
+
+def returned(case: str, rounds: int) -> dict[str, float]:
+    model, x, y = problem(case)
+    ways = {name: WAYS[name](model, x, y) for name in RETURNED}
+    for way in (*ways.values(), *ways.values()):
+        way()
+    base, seen = ratios(plain(model, x, y), ways, rounds)
+    return {
+        "plain_ms": round(1e3 * base, 1),
+        **{name: round(statistics.median(values), 3) for name, values in seen.items()},
+    }
 
 
 def flight(case: str, rounds: int) -> dict[str, float]:
@@ -244,6 +262,8 @@ def table(results: dict[str, Any]) -> None:
             print(f"  {name:28s} {row['ratio']:6.2f}  {row['spread']}  {memory}  {error}")
         for name, reason in case["refused"].items():
             print(f"  {name:28s}      –  {reason}")
+        for name, ratio in (case.get("returned_memory") or {}).items():
+            print(f"  memory returned: {name:26s} {ratio:6.2f}")
         for name, ratio in (case.get("in_flight") or {}).items():
             print(f"  training step, {name:13s} {ratio:6.2f}")
 
@@ -255,11 +275,16 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--peak", nargs=2, metavar=("CASE", "WAY"), help=argparse.SUPPRESS)
     parser.add_argument("--flight", nargs=2, metavar=("CASE", "ROUNDS"), help=argparse.SUPPRESS)
+    parser.add_argument("--returned", nargs=2, metavar=("CASE", "ROUNDS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.peak:
         print_peak(*options.peak)
         return
+    if options.returned:
+        print(json.dumps(returned(options.returned[0], int(options.returned[1]))))
+        return
+    rm.keep_freed_memory()  # as the command does; for memory peaks the system's own way counts
     if options.flight:
         print(json.dumps(flight(options.flight[0], int(options.flight[1]))))
         return

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from recorder_page import write_page
 from recorder_runs import CASES, EPOCHS, EXAMPLES, SEEDS, Case, run_path, start
 from scipy.stats import spearmanr
 
@@ -99,6 +100,7 @@ class Dense:
         self.ends = np.arange(self.epochs + 1) * self.per_epoch
         self.mechanism = case.recipe.mechanism(self.n, assumed_sigma=0.1)
         self.names = np.arange(self.n)
+        self.evaluated = len(self.tables["norms"]) == self.epochs + 1
 
     def loss(self, norms: NDArray[Any], steps: NDArray[np.int64]) -> Floats:
         return privacy_loss(Trace(self.names, steps, norms, self.mechanism)).values
@@ -227,24 +229,31 @@ def agreement(work: Path, examples: int, measured: dict[str, dict[str, float]]) 
             continue
         cost = measured[name]
         ways = ["passes", *(way for way in ("shared", "left alone") if way in cost)]
+        evaluated = [run for run in dense if run.evaluated]
         found[name] = {
             "title": case.title,
             "examples": examples,
             "seeds": len(dense),
             "halves": {
-                way: [round(run.halves(way == "in flight"), 4) for run in dense]
+                way: [
+                    round(run.halves(way == "in flight"), 4)
+                    for run in (evaluated if way == "passes" else dense)
+                ]
                 for way in ("passes", "in flight")
                 if way == "passes" or len(ways) > 1
             },
             "budgets": {
-                way: [[replayed(run, overhead, cost, way) for run in dense] for overhead in OVERHEADS]
+                way: [
+                    [replayed(run, overhead, cost, way) for run in (evaluated if way == "passes" else dense)]
+                    for overhead in OVERHEADS
+                ]
                 for way in ways
             },
-            "counts": [[by_count(run, passes) for run in dense] for passes in PASSES],
+            "counts": [[by_count(run, passes) for run in evaluated] for passes in PASSES],
         }
         if len(ways) > 1:
             found[name]["in_flight_and_evaluated"] = [
-                round(float(spearmanr(run.truth(True), run.truth(False)).statistic), 4) for run in dense
+                round(float(spearmanr(run.truth(True), run.truth(False)).statistic), 4) for run in evaluated
             ]
     return found
 
@@ -282,6 +291,7 @@ def real(case: Case, examples: int, epochs: int) -> dict[str, Any]:
         without.run(lambda: epoch_of(plain, steps))
         recorded.run(lambda: recorded_epoch(watched, recorded_steps, recorder))
     return {
+        "examples": examples,
         "epochs": epochs,
         "share": share,
         "overhead": round(recorded() / without() - 1, 4),
@@ -304,8 +314,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="epochs of the real runs")
     parser.add_argument("--parts", nargs="*", default=["costs", "real", "agreement"])
+    parser.add_argument(
+        "--cases", nargs="*", default=list(CASES), choices=list(CASES), help="of costs and real"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    rm.keep_freed_memory()
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for part in arguments.parts:
         if part == "agreement":
@@ -313,13 +327,15 @@ def main() -> None:
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
             continue
         measure, amount = (costs, arguments.rounds) if part == "costs" else (real, arguments.epochs)
-        for name, case in CASES.items():
+        for name in arguments.cases:
+            case = CASES[name]
             results.setdefault(part, {})[name] = measure(case, arguments.examples, amount)
             print(part, name, results[part][name], flush=True)
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     if results.get("agreement"):
         table(results["agreement"])
         draw(results["agreement"])
+        write_page(results)
 
 
 def table(found: dict[str, Any]) -> None:
@@ -355,10 +371,8 @@ def draw(found: dict[str, Any]) -> None:
                     for runs in budgets
                     for run in runs
                 ]
-                means = [
-                    np.mean([points[i * case["seeds"] + k] for k in range(case["seeds"])], axis=0)
-                    for i in range(len(budgets))
-                ]
+                seeds = len(budgets[0])
+                means = [np.mean(points[i * seeds : (i + 1) * seeds], axis=0) for i in range(len(budgets))]
                 axis.plot(
                     *zip(*means, strict=True), style, color=colours[way], label=label if key is None else None
                 )

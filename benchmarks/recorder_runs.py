@@ -1,8 +1,9 @@
 """Training runs that are recorded as densely as possible: the reference of `recorder.py`.
 
-After every epoch, the gradient norm and the error of every example in evaluation mode; from every training step, the
-errors of its examples (the free signal) and, without BatchNorm, their norms in flight. One file per network and seed;
-finished files are not made again.
+From every training step, the errors of its examples (the free signal) and, without BatchNorm, their norms in flight.
+After every epoch, the gradient norm and the error of every example in evaluation mode; networks that are recorded in
+flight have these rows with the first seed only, and otherwise only before and after training. One file per network and
+seed; finished files are not made again.
 
     python benchmarks/recorder_runs.py --work .bench/recorder
 """
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+import remanence as rm
 from remanence.data import load_dataset
 from remanence.gradients import norms_in_flight
 from remanence.models import resnet18, vit_small
@@ -42,7 +44,7 @@ class Case:
 
 
 def _convolutional(epochs: int) -> Recipe:
-    return Recipe(epochs=epochs, learning_rate=0.02, batch_size=32, schedule="cosine")
+    return Recipe(epochs, 0.02, 32, schedule="cosine", channels_last=True)
 
 
 CASES = {
@@ -78,8 +80,13 @@ def start(case: Case, seed: int, examples: int) -> Training:
     return Training(case.model(), train.take(train.ids[:examples]), case.recipe, seed=seed)
 
 
-def record_all(training: Training) -> dict[str, np.ndarray]:
-    """Train, and return everything that could be recorded, one row per epoch."""
+def record_all(training: Training, evaluate: bool = True) -> dict[str, np.ndarray]:
+    """Train, and return everything that could be recorded, one row per epoch.
+
+    Args:
+        training: the training before its first step.
+        evaluate: also record in evaluation mode after every epoch; always with BatchNorm.
+    """
     model, examples = training.model, training.examples
     rows = [example_statistics(model, examples)]
     shape = (training.recipe.epochs, len(examples))
@@ -103,7 +110,8 @@ def record_all(training: Training) -> dict[str, np.ndarray]:
         labels = examples.labels[columns]
         free[epoch, columns] = confidence_and_error(examples.readout, outputs[0].detach(), labels)[1].numpy()
         moments[epoch, columns] = step
-        if (step + 1) % training.steps_per_epoch == 0:
+        ends = (step + 1) % training.steps_per_epoch == 0 and (evaluate or not in_flight)
+        if ends or step + 1 == training.total_steps:
             rows.append(example_statistics(model, examples))
     tables = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
     return {**tables, "free": free, "moments": moments, **({"flight": flight} if in_flight else {})}
@@ -117,16 +125,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--examples", type=int, default=EXAMPLES)
+    parser.add_argument("--seeds", type=int, nargs="*", default=SEEDS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    rm.keep_freed_memory()
     arguments.work.mkdir(parents=True, exist_ok=True)
-    for seed in SEEDS:
+    for seed in arguments.seeds:
         for name, case in CASES.items():
             path = run_path(arguments.work, name, seed, arguments.examples)
             if path.exists():
                 continue
             started = time.perf_counter()
-            tables = record_all(start(case, seed, arguments.examples))
+            tables = record_all(start(case, seed, arguments.examples), evaluate=seed == SEEDS[0])
             partial = path.with_suffix(".partial.npz")
             np.savez_compressed(partial, **tables)
             partial.rename(path)

@@ -30,6 +30,7 @@ _ROOMS = {
     "experiments": "Unlearning and tuning",
     "audit": "Audits",
     "requests": "Deletion requests",
+    "memory": "Speed",
     "errors": "Errors",
 }
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from remanence.forgetting import read_forget_set as read_forget_set
     from remanence.gradients import dataset_gradient_norms as dataset_gradient_norms
     from remanence.gradients import example_gradient_norms as example_gradient_norms
+    from remanence.memory import keep_freed_memory as keep_freed_memory
     from remanence.requests import CalibrationSettings as CalibrationSettings
     from remanence.requests import ForgetOptions as ForgetOptions
     from remanence.requests import ForgetResult as ForgetResult
@@ -63,6 +64,7 @@ _HOME = {
     "remanence.experiments": ("TuneSettings", "UnlearnSettings"),
     "remanence.forgetting": ("read_forget_set",),
     "remanence.gradients": ("dataset_gradient_norms", "example_gradient_norms"),
+    "remanence.memory": ("keep_freed_memory",),
     "remanence.requests": (
         "CalibrationSettings",
         "ForgetOptions",

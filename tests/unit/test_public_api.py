@@ -37,6 +37,7 @@ PUBLIC = {
     "errors",
     "example_gradient_norms",
     "import_run",
+    "keep_freed_memory",
     "load_dataset",
     "loss_barrier",
     "losses",

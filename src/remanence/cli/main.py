@@ -23,6 +23,7 @@ from remanence.cli import console
 from remanence.cli.exit_codes import ExitCode
 from remanence.cli.messages import continuation, in_options
 from remanence.errors import FULL_DISK, UNREADABLE, DataWarning, InputError, RemanenceError
+from remanence.memory import keep_freed_memory
 
 app = App(
     name="remanence",
@@ -65,6 +66,7 @@ _UNUSABLE = (errno.EACCES, errno.EROFS, errno.EPERM, errno.EEXIST, *UNREADABLE)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit with its `ExitCode`."""
+    keep_freed_memory()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that is not Unicode is printed with escapes
             stream.reconfigure(errors="backslashreplace")

@@ -184,10 +184,13 @@ class UseTracker(CallMode):
         sources = {
             role: self.keys[id(bound[role])] for role in rule.roles if id(bound.get(role)) in self.keys
         }
-        if len(sources) != _count(self.keys, args) + _count(self.keys, kwargs.values()):
+        if len(sources) != _count(self.keys, args) + _count(self.keys, kwargs):
             return None, None
         (layout,) = call.example_layouts
-        kept = {name: _detached(value) for name, value in bound.items()}
+        kept = {
+            name: value.detach() if isinstance(value, Tensor) and value.requires_grad else value
+            for name, value in bound.items()
+        }
         use = ParameterUse(rule, call, kept, self.n, layout, sources, gram_cache=self.gram_cache)
         return (use, bound.get("input")) if rule.claims(use) else (None, None)
 
@@ -240,22 +243,25 @@ class _RequireGradient(torch.autograd.Function):
 
 def _swapped(values: Mapping[int, Tensor], args: Any) -> Any:
     """The arguments with tracked tensors replaced by their values, lists, tuples and dictionaries included."""
-    if isinstance(args, (list, tuple)) and not isinstance(args, torch.Size):
-        return type(args)([_swapped(values, item) for item in args])
     if isinstance(args, dict):
-        return {name: _swapped(values, item) for name, item in args.items()}
-    return values.get(id(args), args)
+        return {name: _swapped_item(values, item) for name, item in args.items()}
+    return type(args)([_swapped_item(values, item) for item in args])
 
 
-def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, Tensor) and value.requires_grad else value
+def _swapped_item(values: Mapping[int, Tensor], item: Any) -> Any:
+    return _swapped(values, item) if _may_hold_tensors(item) else values.get(id(item), item)
 
 
 def _count(keys: Mapping[int, int], args: Any) -> int:
-    return sum(
-        1 if id(item) in keys else _count(keys, item) if isinstance(item, (list, tuple)) else 0
-        for item in args
-    )
+    values = args.values() if isinstance(args, dict) else args
+    return sum(_count(keys, item) if _may_hold_tensors(item) else id(item) in keys for item in values)
+
+
+def _may_hold_tensors(item: Any) -> bool:
+    """Whether it is a collection, and not just the numbers of a stride or a shape: most small layers have several."""
+    if isinstance(item, (list, tuple)):
+        return not all(type(number) is int for number in item)
+    return isinstance(item, dict)
 
 
 def _is_inplace(func: Callable[..., Any]) -> bool:

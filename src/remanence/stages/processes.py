@@ -15,6 +15,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from remanence.errors import InputError
+from remanence.memory import keep_freed_memory
 from remanence.stages.stage import Stage
 from remanence.stages.worker import StageOutcome, attempt
 
@@ -146,7 +147,7 @@ def set_up_worker(parent: int, environment: Mapping[str, str] | None = None) -> 
         for name in os.environ.keys() - environment.keys():
             del os.environ[name]
         os.environ.update(environment)
-    use_one_thread()
+    set_up_computing()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def leave_with_parent() -> None:
@@ -160,11 +161,15 @@ def set_up_worker(parent: int, environment: Mapping[str, str] | None = None) -> 
     threading.Thread(target=leave_with_parent, daemon=True).start()
 
 
-def use_one_thread() -> None:
-    """Parallelism is in the processes, and the same number of threads gives the same bits everywhere."""
+def set_up_computing() -> None:
+    """Use one thread: parallelism is in the processes, and the same number of threads gives the same bits everywhere.
+
+    Memory that torch frees stays with the process.
+    """
     import torch
 
     torch.set_num_threads(1)
+    keep_freed_memory()
 
 
 def _serve(pipe: Connection, root: Path, parent: int, environment: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from remanence.errors import InputError
-from remanence.stages.processes import use_one_thread
+from remanence.stages.processes import set_up_computing
 from remanence.stages.stage import Stage
 from remanence.stages.worker import StageOutcome, attempt
 
@@ -131,5 +131,5 @@ def _attempt(root: Path, folder: Path, stage: Stage) -> StageOutcome:
     """Compute a stage in the folder of the command, in which settings name data and models by relative paths."""
     if folder.is_dir():
         os.chdir(folder)
-    use_one_thread()
+    set_up_computing()
     return attempt(root, stage)

@@ -14,8 +14,12 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 SMALLEST_ERROR = 1e-3
 """Smaller error norms count as this: near zero, the factor between norm and error is rounding noise."""
-OWN_SHARE = 0.5
-"""Share of the example's own part that is kept where it was not measured, since it is partly noise."""
+MEMORY = 0.1
+"""Share of the training after which a measurement of an example's own part counts for 1/e of a fresh one."""
+PRIOR = 1.0
+"""The own part is drawn toward 0 as if it had been measured there this often, since it is partly noise."""
+LARGEST_WEIGHT = 4.0
+"""Measurements count in proportion to the squared error, up to this multiple of its mean: large norms matter most."""
 FEWEST = 8
 """Measured norms that a checkpoint needs for a level of its own, if any checkpoint has as many."""
 _SMALLEST_NORM = 1e-30
@@ -26,8 +30,8 @@ def interpolate_norms(
 ) -> Floats:
     """Fill the norms that were not measured: log norm = log error + level of the checkpoint + part of the example.
 
-    Levels are such that the sum of squares of the measured norms is right. Between checkpoints with a level, and
-    between measurements of an example, both are interpolated linearly over the steps, and constant beyond the ends.
+    Levels are such that the sum of squares of the measured norms is right; between checkpoints with a level they are
+    interpolated linearly over the steps. The part of an example is a weighted mean over all its measurements.
 
     Args:
         norms: [N, n], NaN where not measured; every example is measured at least once.
@@ -38,8 +42,23 @@ def interpolate_norms(
     measured = ~np.isnan(norms)
     log_norms = np.log(np.maximum(norms.astype(np.float64), _SMALLEST_NORM))
     levels = along_steps(_levels(norms, log_errors, measured)[:, None], steps)
-    own = along_steps(log_norms - log_errors - levels, steps)
-    return np.where(measured, norms, np.exp(log_errors + levels + OWN_SHARE * own))
+    residuals = np.where(measured, log_norms - log_errors - levels, 0.0)
+    own = _own_parts(residuals, np.where(measured, _weights(log_errors), 0.0), steps)
+    return np.where(measured, norms, np.exp(log_errors + levels + own))
+
+
+def _weights(log_errors: Floats) -> Floats:
+    squares = np.exp(2 * log_errors)
+    weights: Floats = np.minimum(squares / squares.mean(axis=1, keepdims=True), LARGEST_WEIGHT)
+    return weights
+
+
+def _own_parts(residuals: Floats, weights: Floats, steps: NDArray[np.int64]) -> Floats:
+    """Weighted means over the measurements of each example, those of near steps first."""
+    span = max(1.0, MEMORY * float(steps[-1] - steps[0]))
+    nearness = np.exp(-np.abs(steps[:, None] - steps[None, :]) / span)
+    own: Floats = (nearness @ (weights * residuals)) / (nearness @ weights + PRIOR)
+    return own
 
 
 def along_steps(table: NDArray[np.floating[Any]], steps: NDArray[np.int64]) -> Floats:

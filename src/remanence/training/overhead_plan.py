@@ -16,11 +16,17 @@ from remanence.errors import InputError
 from remanence.training.placement import LONGEST_GAP
 
 EARLY = 0.25
-"""The share of the budget that may be spent by a share of the training, as its exponent: most of it is early."""
+"""Exponent of the share of the budget that may be spent by a share of the training: most of it is early."""
+LEARNING = 1 / 3
+"""Share of the training by which all of the budget may be spent: later, most models have fitted their examples."""
 NEGLIGIBLE = 0.01
 """Steps whose mean squared error is below this share of the largest so far add nothing to the ranks."""
 PLAIN_STEPS = 3
 """Steps that are timed without recording before the cost of recording a step is known."""
+UNTIMED_END = 1.5
+"""Factor by which the cost of the end is overestimated before any pass was timed: in small networks it takes longer."""
+PLAIN_EVERY = 19
+"""Of this many steps at least one is not recorded: if all were, nobody would see that plain ones became faster."""
 FRESH = 0.5
 """A batch is measured if its norms are at least this old, in units of the average age over all examples."""
 
@@ -50,24 +56,20 @@ class OverheadPlan:
             raise InputError(f"`overhead` must be a share of the training time above 0; got {overhead}.")
         self._overhead, self._total, self._start, self.clock = overhead, total_steps, start, clock
         self._epoch_steps, self._began = epoch_steps, clock()
-        self._passes_spent = 0.0
+        self._passes_spent, self._steps_spent = 0.0, 0.0
         self._pass_cost: float | None = None
         self.passes, self.recorded_steps = 0, 0
         self._last_pass = start
         self._largest_error, self._matters = 0.0, True
         self._last_measured = np.full(n_examples, -1, np.int64)
-        self._plain: deque[float] = deque(maxlen=99)
-        self._recorded_seconds = 0.0
+        self._unmeasured = n_examples
+        self._plain: deque[float] = deque(maxlen=9)
+        self._last_plain = start
 
     @property
     def spent(self) -> float:
         """Seconds that recording has cost: passes, and what recorded steps took longer than others."""
-        # before a plain step was timed, half of a recorded one
-        if not self._plain:
-            return self._passes_spent + self._recorded_seconds / 2
-        return self._passes_spent + max(
-            0.0, self._recorded_seconds - self.recorded_steps * median(self._plain)
-        )
+        return self._passes_spent + self._steps_spent
 
     @property
     def share(self) -> float:
@@ -82,8 +84,23 @@ class OverheadPlan:
         done = (step - self._start) / max(1, self._total - self._start)
         if done <= 0 or math.isinf(self._overhead):
             return True
-        training = self._training_seconds() / done
-        return self.spent + seconds <= self._overhead * training * math.pow(done, EARLY)
+        budget = self._overhead * self._training_seconds() / done
+        return self.spent + seconds <= budget * math.pow(min(1.0, done / LEARNING), EARLY)
+
+    def allows_errors(self, step: int) -> bool:
+        """Whether the errors of a step may be read, which costs little, but at every step."""
+        return self.allows(self._end_cost(step), step)
+
+    def _end_cost(self, step: int) -> float:
+        """Cost of the end: an exact pass, or in flight the part of one over examples that no step has measured."""
+        cost = self._expected_pass(step) * self._unmeasured / len(self._last_measured)
+        return cost if self._pass_cost is not None else UNTIMED_END * cost
+
+    def _expected_pass(self, step: int) -> float:
+        """Cost of the last exact pass; one that was never timed is taken to cost an epoch of training."""
+        if self._pass_cost is not None:
+            return self._pass_cost
+        return self._training_seconds() / max(1, step - self._start) * self._epoch_steps
 
     @contextmanager
     def spending(self) -> Iterator[None]:
@@ -112,14 +129,12 @@ class OverheadPlan:
         self._matters = mean_square >= NEGLIGIBLE * self._largest_error
 
     def makes_pass(self, step: int) -> bool:
-        """Whether to make an exact pass after this step; always at the end, for which its cost is kept in reserve."""
+        """Whether to make an exact pass after this step; always at the end."""
         if step >= self._total:
             return True
         if not (self._matters or step >= LONGEST_GAP * max(self._last_pass, 1)):
             return False
-        # a pass that was never timed is taken to cost an epoch of training
-        epoch = self._training_seconds() / max(1, step - self._start) * self._epoch_steps
-        return self.allows(2 * (epoch if self._pass_cost is None else self._pass_cost), step)
+        return self.allows(2 * self._expected_pass(step), step)
 
     def records_step(self, columns: NDArray[np.int64], step: int) -> bool:
         """Whether to measure the norms of these examples in the step that uses them."""
@@ -127,20 +142,29 @@ class OverheadPlan:
             return True
         if len(self._plain) < PLAIN_STEPS:
             return (step - self._start) % 2 == 0
+        if step - self._last_plain >= PLAIN_EVERY:
+            return False
         last = self._last_measured[columns]
         due = self._matters or bool((last < 0).any()) or step >= LONGEST_GAP * max(last.mean(), 1.0)
         is_old = (step - last).mean() >= FRESH * (step - self._last_measured).mean()
-        return due and is_old and self.allows(self._step_cost(), step)
+        if not (due and is_old):
+            return False
+        saved = self._expected_pass(step) * int((last < 0).sum()) / len(self._last_measured)
+        extra = self._step_cost() - saved
+        # what is cheaper now than at the end is done now, whatever the budget
+        return extra <= 0 or self.allows(extra + self._end_cost(step), step)
 
     def note_step(self, columns: NDArray[np.int64], step: int, seconds: float, *, recorded: bool) -> None:
         """The time of a step's forward and backward pass."""
         if not recorded:
             self._plain.append(seconds)
+            self._last_plain = step
             return
+        self._unmeasured -= int((self._last_measured[columns] < 0).sum())
         self._last_measured[columns] = step
-        self._recorded_seconds += seconds
+        # before a plain step was timed, half of a recorded one
+        self._steps_spent += max(0.0, seconds - median(self._plain)) if self._plain else seconds / 2
         self.recorded_steps += 1
 
     def _step_cost(self) -> float:
-        recorded = self.recorded_steps
-        return max(0.0, self._recorded_seconds / recorded - median(self._plain)) if recorded else 0.0
+        return self._steps_spent / self.recorded_steps if self.recorded_steps else 0.0

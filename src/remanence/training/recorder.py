@@ -204,7 +204,9 @@ class Recorder:
             raise DataError(f"All {len(ids)} ids of the batch must be those of examples; {len(rows)} are.")
         recorded = self._in_flight and len(rows) > 0 and plan.records_step(columns, self._step)
         # a step may be so short that even its errors cost too much
-        if not len(rows) or not (recorded or plan.allows(0.0, self._step)):
+        if not len(rows) or not (recorded or plan.allows_errors(self._step)):
+            plan.charge(plan.clock() - began)
+            began = plan.clock()
             yield
             plan.note_step(columns, self._step, plan.clock() - began, recorded=False)
             return

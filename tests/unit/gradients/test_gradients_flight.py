@@ -38,6 +38,10 @@ def problems() -> dict[str, tuple[nn.Module, Any]]:
     return {
         "resnet": (resnet18(4, "group"), torch.randn(6, 3, 16, 16)),
         "resnet_last": (resnet18(8, "group"), torch.randn(6, 3, 16, 16)),
+        "channels_last": (
+            resnet18(8, "group").to(memory_format=torch.channels_last),  # type: ignore[call-overload]
+            torch.randn(6, 3, 16, 16).add(1.0).to(memory_format=torch.channels_last),
+        ),
         "vit": (vit_small(2, dim=16, heads=2, patch=4, image=8), torch.randn(6, 3, 8, 8)),
         "tied": (Tied(), torch.randint(0, 10, (6, 5))),
         "lstm": (Lstm(), torch.randn(6, 5, 4)),
@@ -54,7 +58,7 @@ class Lstm(nn.Module):
         return out
 
 
-NAMES = ["resnet", "resnet_last", "vit", "tied", "lstm"]
+NAMES = ["resnet", "resnet_last", "channels_last", "vit", "tied", "lstm"]
 TARGETS = torch.tensor([0, 1, 2, 3, 4, 5])
 
 

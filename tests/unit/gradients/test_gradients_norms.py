@@ -257,3 +257,18 @@ def test_weights_that_change_between_batches_are_read_anew() -> None:
         model[0].weight.mul_(2)
     found = torch.stack(list(engine.squared_norms(x, y).values())).sum(0).sqrt()
     torch.testing.assert_close(found, loop(model, x, y), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 8])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_group_norm_of_inputs_far_from_zero_in_both_memory_formats(groups: int, channels_last: bool) -> None:
+    """The same sums as the loop, also where the mean of a group is much larger than its spread."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 8, 3), nn.GroupNorm(groups, 8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16, 10)]
+    model = nn.Sequential(*layers).double()
+    x, y = torch.randn(5, 3, 6, 6, dtype=torch.float64) + 100, torch.arange(5)
+    if channels_last:
+        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    expected = loop_squared_norms(model, x, y, cross_entropy, dict(model.named_parameters()))
+    found = rm.example_gradient_norms(model, x, y, squared=True)
+    torch.testing.assert_close(found, torch.stack(list(expected.values())).sum(0), rtol=1e-9, atol=0.0)

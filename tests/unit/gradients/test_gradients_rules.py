@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import remanence as rm
+from remanence.gradients import norms_in_flight
 from remanence.gradients.example_loop import loop_squared_norms
 from remanence.gradients.layers import RULE_OF, RULES
 from remanence.gradients.layers.rule import SUM_LENGTH, ParameterUse, Rule, square_sum
@@ -99,3 +100,31 @@ def test_the_loop_is_what_backward_leaves_in_grad() -> None:
         for name, parameter in model.named_parameters():
             expected = 0.0 if parameter.grad is None else float(parameter.grad.double().square().sum())
             assert float(found[name][i]) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("share", [True, False, None])
+def test_group_norm_with_channels_last_is_that_of_torch(share: bool | None) -> None:
+    """Means far from 0, so that a sum that is not centered would lose digits; in a pass (None) and in flight."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(4, 8), nn.ReLU(), nn.Conv2d(8, 6, 3), nn.GroupNorm(2, 6)
+    )
+    model = nn.Sequential(model, nn.Flatten(), nn.Linear(6 * 36, 5)).double()
+    with torch.no_grad():
+        model[0][0].bias.fill_(50.0)
+        model[0][1].weight.uniform_(0.5, 2.0)
+    inputs, targets = torch.randn(5, 3, 8, 8, dtype=torch.float64), torch.arange(5)
+    inputs = inputs.contiguous(memory_format=torch.channels_last)
+    plain = [torch.autograd.grad(F.cross_entropy(model(inputs[i : i + 1]), targets[i : i + 1]), [*model.parameters()])
+             for i in range(5)]  # fmt: skip
+    truth = torch.stack([torch.stack([g.square().sum() for g in row]).sum().sqrt() for row in plain])
+    if share is None:
+        torch.testing.assert_close(rm.example_gradient_norms(model, inputs, targets), truth)
+        return
+    for _ in range(2):  # work is shared from the second step on
+        model.zero_grad()
+        with norms_in_flight(model, share=share) as norms:
+            F.cross_entropy(model(inputs), targets).backward()
+    torch.testing.assert_close(norms.values, truth)
+    for parameter, *rows in zip(model.parameters(), *plain, strict=True):
+        torch.testing.assert_close(parameter.grad, torch.stack(rows).mean(0))

@@ -135,7 +135,10 @@ def test_unmeasured_norms_are_filled_from_the_errors_and_marked(tmp_path: Path) 
     recorder = with_overhead(net, 1e-9, epochs=3, out=tmp_path / "run")
     train_in_blocks(net, recorder, epochs=3)
     recorder.finish()
-    assert "norms in flight at 3 of 12 steps" in recorder.summary, "those that show what a step costs"
+    steps = int(recorder.summary.removeprefix("norms in flight at ").split()[0])
+    assert 3 <= steps <= 9, (
+        "those that show what a step costs, and new examples if that is cheaper than at the end"
+    )
     trace = read_trace(open_folder(tmp_path / "run"))
     assert trace.measured is not None
     assert 0 < trace.interpolated < trace.norms.size

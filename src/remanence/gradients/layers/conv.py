@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -25,10 +26,10 @@ from remanence.gradients.layers.rule import (
 )
 
 
-def _per_dimension(value: int | list[int] | tuple[int, ...], dims: int) -> list[int]:
+def _per_dimension(value: int | Sequence[int], dims: int) -> Sequence[int]:
     if isinstance(value, int):
-        return [value] * dims
-    return list(value) * (dims if len(value) == 1 else 1)
+        return (value,) * dims
+    return tuple(value) * (dims if len(value) == 1 else 1)
 
 
 class Conv(Rule):
@@ -129,8 +130,7 @@ class Conv(Rule):
 
     def _window(self, use: ParameterUse) -> Window:
         args = use.args
-        shape = tuple(args["weight"].shape[2:])
-        return Window(shape, tuple(args["stride"]), tuple(args["padding"]), tuple(args["dilation"]))
+        return Window(tuple(args["weight"].shape[2:]), args["stride"], args["padding"], args["dilation"])
 
     def _is_plane(self, use: ParameterUse) -> bool:
         """Two dimensions, no groups, one image per example: what `conv_norms` covers."""
@@ -168,7 +168,7 @@ class ConvTranspose(Conv):
         return False
 
 
-def _same_padded(x: Tensor, weight: Tensor, dilation: list[int]) -> tuple[Tensor, list[int]]:
+def _same_padded(x: Tensor, weight: Tensor, dilation: Sequence[int]) -> tuple[Tensor, list[int]]:
     """Symmetric padding as numbers; an odd one is applied to the input, as torch does."""
     total = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:], strict=True)]
     if all(t % 2 == 0 for t in total):

@@ -130,7 +130,8 @@ class GroupNorm(Affine):
     def fused(self, use: ParameterUse, inputs: NodeInputs) -> Tensor | None:
         """The sums that the scale and shift need are those that the input's gradient needs."""
         x = use.args["input"]
-        if not (_both_parameters(use) and x.dim() >= 3 and x.is_contiguous()):
+        dense = x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
+        if not (_both_parameters(use) and x.dim() >= 3 and dense):
             return None
         return inputs.apply(GroupNormNode, use)
 
