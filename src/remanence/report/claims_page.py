@@ -8,6 +8,7 @@ from typing import Any
 from remanence.report.markdown import MARKS, markdown_table, seed_count
 
 HEADING = "# The paper's claims, decided here"
+FIGURE = "claims.svg"
 
 
 def claims_page(studies: Sequence[Mapping[str, Any]], others: Mapping[str, str]) -> str:
@@ -20,6 +21,7 @@ def claims_page(studies: Sequence[Mapping[str, Any]], others: Mapping[str, str])
     verdicts = [verdict for study in studies for verdict in study["verdicts"]]
     parts = [HEADING, _introduction(verdicts)]
     if studies:
+        parts.append(f"![Every claim by its corrected p-values, and whether it is decided]({FIGURE})")
         header = ("claim", "verdict", "effect (95 % interval)", "p (Holm)", "seeds", "network", "page")
         rows = [_row(study, verdict) for study in studies for verdict in study["verdicts"]]
         parts.append(markdown_table(header, rows))

@@ -14,12 +14,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
-from remanence.experiments import DurationSummary
 from remanence.report.drawing import SERIES, look, new_figure
 from remanence.report.statistics import standard_deviation
 
 _MARKERS = "osD^vP"
 _HOLLOW = "target not reached"
+_PANELS = 4
+"""Panels side by side, at most."""
 
 
 @dataclass(frozen=True)
@@ -28,22 +29,13 @@ class Point:
 
     Args:
         loss: its mean privacy loss.
-        summary: over seeds.
-        by_seed: the time of every seed, and whether it reached the target.
-        interval: 95 % interval of the mean; its upper end is None where it is open.
+        median: over seeds, by Kaplan and Meier; None when it lies beyond the length of the runs.
+        by_seed: the time of every seed, and whether it reached the target; seeds in the same order at every point.
     """
 
     loss: float
-    summary: DurationSummary
+    median: float | None
     by_seed: Sequence[tuple[float, bool]]
-    interval: tuple[float, float | None] | None = None
-
-    def reach(self, limit: float) -> tuple[float, float]:
-        """Lengths of the error bar below and above the mean; up to the limit where the interval is open."""
-        if self.interval is None:
-            return 0.0, 0.0
-        low, high = self.interval
-        return self.summary.mean - low, max(0.0, (limit if high is None else high) - self.summary.mean)
 
 
 @dataclass(frozen=True)
@@ -66,29 +58,48 @@ class Curve:
 
 
 def times_figure(series: Sequence[Series]) -> Figure:
-    """Mean time to unlearn against mean privacy loss with its 95 % interval; one dot per seed, hollow if censored."""
+    """Time to unlearn against mean privacy loss: one panel per series, one thin line per seed, the median bold."""
     with look():
-        figure = new_figure(7.0, 4.2)
-        axes = figure.subplots()
-        handles = []
-        for i, line in enumerate(series):
-            colour, marker = SERIES[i % len(SERIES)], _MARKERS[i % len(_MARKERS)]
-            losses = [point.loss for point in line.points]
-            means = [point.summary.mean for point in line.points]
-            reach = np.array([point.reach(line.limit) for point in line.points]).T
-            axes.errorbar(losses, means, reach, color=colour, marker=marker, ms=6, lw=1.5, capsize=3)
-            for point in line.points:
-                for value, reached in point.by_seed:
-                    face = colour if reached else "white"
-                    axes.plot(point.loss, value, marker, mfc=face, mec=colour, ms=4, alpha=0.55, zorder=4)
-            handles.append(Line2D([], [], color=colour, marker=marker, label=line.name))
+        columns = min(len(series), _PANELS)
+        rows = -(-len(series) // columns)
+        figure = new_figure(max(4.2, 2.5 * columns + 0.5), 2.7 * rows + 0.5)
+        panels = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
+        for i, (panel, line) in enumerate(zip(panels, series, strict=False)):
+            _times_panel(panel, line, SERIES[i % len(SERIES)])
+        for unused in panels[len(series) :]:
+            unused.set_axis_off()
+        panels[0].set_ylim(bottom=0)
+        handles = [
+            Line2D([], [], color="#555", lw=0.8, marker="o", ms=3, alpha=0.6, label="one seed"),
+            Line2D([], [], color="#555", lw=2.4, marker="o", label="median"),
+        ]
         if any(not reached for line in series for point in line.points for _, reached in point.by_seed):
             handles.append(Line2D([], [], marker="o", mfc="white", mec="#555", ls="", label=_HOLLOW))
-        _log_axis(axes)
-        axes.set_ylim(bottom=0)
-        axes.set_ylabel("epochs to unlearn")
-        axes.legend(handles=handles, fontsize=9)
+        figure.legend(
+            handles=handles, fontsize=8, loc="outside upper center", ncols=len(handles), frameon=False
+        )
+        figure.supxlabel("mean privacy loss of the forget set", fontsize=10)
+        figure.supylabel("epochs to unlearn", fontsize=10)
         return figure
+
+
+def _times_panel(panel: Axes, line: Series, colour: str) -> None:
+    losses = [point.loss for point in line.points]
+    for seed in zip(*(point.by_seed for point in line.points), strict=False):
+        panel.plot(losses, [value for value, _ in seed], color=colour, lw=0.8, alpha=0.35)
+    for point in line.points:
+        for value, reached in point.by_seed:
+            panel.plot(
+                point.loss, value, "o", mfc=colour if reached else "white", mec=colour, ms=4, alpha=0.55
+            )
+    medians = [line.limit if point.median is None else point.median for point in line.points]
+    panel.plot(losses, medians, color=colour, lw=2.4, zorder=4)
+    for point, median in zip(line.points, medians, strict=True):
+        face = "white" if point.median is None else colour
+        panel.plot(point.loss, median, "o", mfc=face, mec=colour, mew=2, ms=8, zorder=5)
+    _log_axis(panel)
+    panel.set_xlabel("")
+    panel.set_title(line.name, fontsize=10)
 
 
 def bars_figure(

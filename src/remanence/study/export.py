@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from remanence.errors import InputError
-from remanence.report.claims_page import HEADING, claims_page
+from remanence.report.claims_figure import claims_figure
+from remanence.report.claims_page import FIGURE, HEADING, claims_page
+from remanence.report.drawing import save_figure
 from remanence.report.markdown import result_page
 from remanence.stages import Store, in_order
 from remanence.storage import Folder, atomic
@@ -18,6 +20,7 @@ from remanence.storage.parsing import parse_json, read_file
 from remanence.study.catalog import load_study, shipped
 from remanence.study.provenance import count_seeds, provenance_of
 from remanence.study.running import Planned, result_of
+from remanence.study.significance import LEVEL
 
 Row = Mapping[str, Any]
 VERDICTS = "verdicts.json"
@@ -59,7 +62,7 @@ def export_studies(
 
 
 def write_index(out: Path) -> Path:
-    """Write OUT/index.md: every claim of every exported study in one table; return its path."""
+    """Write OUT/index.md: every claim of every exported study in one figure and one table; return its path."""
     names = [path.stem for path in shipped() if (out / f"{path.stem}.md").exists()]
     documents = {
         name: parse_json(read_file(out / name / VERDICTS), out / name / VERDICTS)
@@ -67,6 +70,8 @@ def write_index(out: Path) -> Path:
         if (out / name / VERDICTS).exists()
     }
     without = {name: load_study(name).title for name in names if name not in documents}
+    if documents:
+        save_figure(claims_figure(list(documents.values()), LEVEL), out / FIGURE)
     atomic.write_text(out / "index.md", claims_page(list(documents.values()), without))
     return out / "index.md"
 

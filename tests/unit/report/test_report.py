@@ -1,45 +1,32 @@
 import numpy as np
-import pytest
 from matplotlib.colors import to_hex
 
 from remanence import report
-from remanence.experiments import Duration, duration_interval, summarize
+from remanence.experiments import Duration, summarize
 from remanence.report import image_uri, interval_text, proxies_figure, to_svg
 from remanence.report.study_figures import Curve, Point, Series, curves_figure, times_figure
 
 
 def series(reached: bool = True) -> list[Series]:
-    durations = [Duration(3.0, True), Duration(10.0, reached)]
-    points = [
-        Point(
-            10.0**band,
-            summarize(durations),
-            [(duration.value, duration.reached) for duration in durations],
-            duration_interval(durations, resolution=1),
-        )
-        for band in range(5)
-    ]
-    return [Series("MIA", points, limit=10.0)]
+    durations = [Duration(3.0, True), Duration(10.0, reached), Duration(10.0, reached)]
+    by_seed = [(duration.value, duration.reached) for duration in durations]
+    points = [Point(10.0**band, summarize(durations).median, by_seed) for band in range(5)]
+    return [Series("MIA", points, limit=10.0), Series("UA", points, limit=10.0)]
 
 
 def test_censored_runs_are_drawn_hollow_and_named_as_such() -> None:
     figure = times_figure(series(reached=False))
     assert "target not reached" in to_svg(figure)
-    faces = [to_hex(line.get_markerfacecolor()) for line in figure.axes[0].lines if line.get_alpha()]
-    assert faces.count("#ffffff") == 5
-    assert len(faces) == 10, "one marker per seed and forget set"
+    assert [panel.get_title() for panel in figure.axes] == ["MIA", "UA"], "one panel per series"
+    markers = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    seeds = [to_hex(line.get_markerfacecolor()) for line in markers if line.get_alpha()]
+    assert seeds.count("#ffffff") == 10
+    assert len(seeds) == 15, "one marker per seed and forget set"
+    medians = [line for line in markers if not line.get_alpha()]
+    assert [(line.get_ydata()[0], to_hex(line.get_markerfacecolor())) for line in medians] == [
+        (10.0, "#ffffff")
+    ] * 5, "two of three did not reach it, so the median lies beyond the runs"
     assert "target not reached" not in to_svg(times_figure(series()))
-
-
-def test_the_bar_of_a_mean_is_its_interval_and_ends_at_the_limit_where_it_is_open() -> None:
-    (line,) = series()
-    low, high = line.points[0].interval or (0, 0)
-    assert line.points[0].reach(10.0) == pytest.approx((6.5 - low, high - 6.5))
-    (line,) = series(reached=False)
-    assert line.points[0].interval == (0.0, None)
-    assert line.points[0].reach(10.0) == (6.5, 3.5)
-    alone = Point(1.0, summarize([Duration(3.0, True)]), [(3.0, True)])
-    assert alone.reach(10.0) == (0.0, 0.0), "one seed has no interval"
 
 
 def test_intervals_in_words() -> None:

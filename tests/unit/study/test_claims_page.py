@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from remanence.report.claims_page import HEADING
+from remanence.report.claims_figure import claims_figure
+from remanence.report.claims_page import FIGURE, HEADING
 from remanence.study.export import VERDICTS, write_index
 
 
@@ -26,6 +27,8 @@ def test_every_claim_has_a_line_with_effect_interval_and_seeds(tmp_path: Path) -
     (tmp_path / "hardest.md").write_text("# An earlier page\n")
     page = write_index(tmp_path).read_text()
     assert page.startswith(HEADING)
+    assert f"]({FIGURE})" in page
+    assert "They correlate." in (tmp_path / FIGURE).read_text()
     assert "2 claims were tested, 0 of them not in the paper: 1 agree, 0 do not, 1 are undecided" in page
     row = "| They correlate. | **agrees** | 0.50 (0.25 to 0.75) tau | for 0.01, against 1 | 8 seeds | small_conv, x "
     assert f"{row}| [proxies](proxies.md) |" in page
@@ -41,3 +44,17 @@ def test_without_an_earlier_page_nothing_is_said_of_others(tmp_path: Path) -> No
     page = write_index(tmp_path).read_text()
     assert "Not run with" not in page
     assert "Why a claim is undecided" not in page
+
+
+def test_the_figure_shows_on_which_side_a_claim_lies_and_whether_it_is_decided() -> None:
+    verdicts = [
+        verdict("It holds. Here: UA.", "agrees"),
+        verdict("It does not.", "disagrees", p_holm=1.0, p_against_holm=0.001),
+        verdict("Who knows?", "undecided", p_holm=0.1, p_against_holm=0.9),
+        {"claim": "No test.", "agreement": "undecided", "test": None, "why_undecided": "too few"},
+    ]
+    (axes,) = claims_figure([{"name": "mine", "verdicts": verdicts}], 0.05).axes
+    ends = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [round(float(line.get_xdata()[0]), 3) for line in ends] == [2.0, -3.0, 1.0, 0.0]
+    assert [line.get_markerfacecolor() == "white" for line in ends] == [False, False, True, True]
+    assert next(label.get_text() for label in axes.get_yticklabels()) == "mine, UA: It holds."

@@ -39,8 +39,8 @@ class FigureKind:
 
 FIGURES: dict[str, FigureKind] = {
     "demo": FigureKind(demo.wanted, demo.make, version=3),
-    "times": FigureKind(times.wanted, times.make, version=5),
-    "sizes": FigureKind(sizes.wanted, sizes.make, version=5),
+    "times": FigureKind(times.wanted, times.make, version=6),
+    "sizes": FigureKind(sizes.wanted, sizes.make, version=6),
     "curves": FigureKind(curves.wanted, curves.make, version=3),
     "hardest": FigureKind(hardest.wanted, hardest.make, version=4),
     "proxies": FigureKind(proxies.wanted, proxies.make, version=4),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from remanence.experiments import duration_interval, summarize
+from remanence.experiments import summarize
 from remanence.report import human
 from remanence.report.study_figures import Point, Series, times_figure
 from remanence.study.graph import Graph
@@ -68,8 +68,7 @@ def _drawn(name: str, runs: Sequence[Timed]) -> Series:
     points = []
     for loss, group in by_set(runs):
         durations = [run.duration for run in group]
-        interval = duration_interval(durations, resolution=max(run.resolution for run in group))
-        points.append(Point(loss, summarize(durations), [(d.value, d.reached) for d in durations], interval))
+        points.append(Point(loss, summarize(durations).median, [(d.value, d.reached) for d in durations]))
     return Series(name, points, max(run.limit for run in runs))
 
 
