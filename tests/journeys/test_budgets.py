@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -98,12 +99,17 @@ def test_without_models_a_request_is_carried_out_and_never_judged(
     evidence = json.loads((trained / "new" / "evidence.json").read_text())
     content = evidence.get("predicate", evidence)
     assert content["outcome"] == "carried out, not judged"
-    assert content["actual"]["stopped_at"] >= round(content["plan"]["forecast"]["steps"])
+    needed = content["plan"]["criterion"]["target"]
+    assert content["actual"]["stopped_at"] >= needed
+    assert content["plan"]["forecast"]["steps"] > needed, (
+        "the forecast counts the wait until accuracy is back"
+    )
     metrics = {row["metric"]: row for row in content["audit"]}
     assert {"relearn_retain", "harm", "ua", "mia_confidence"} <= metrics.keys()
     assert all(check.holds for check in verify_evidence(trained / "new" / "evidence.json"))
     assert not (trained / "new" / "calibration").exists()
-    following = forget(*asked(trained / "new", 200, 230), trained / "newer", PLAIN)
+    patient = replace(PLAIN, budget=300)  # three epochs of training are too few to win accuracy back
+    following = forget(*asked(trained / "new", 200, 230), trained / "newer", patient)
     assert following.outcome is Outcome.NOT_JUDGED
 
 

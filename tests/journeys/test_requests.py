@@ -213,6 +213,8 @@ def test_forget_leaves_a_run_with_its_past_and_its_evidence(
     assert findings.pop("rmia")["oracle"] is None  # the oracle is its reference model
     assert all(finding["oracle"] is not None for finding in findings.values())
     assert findings["harm"]["before"] == 0
+    assert findings["relearn_retain"]["before"] is None  # nothing can come back in a model that never forgot
+    assert findings["relearn_retain"]["after"] is not None
     assert findings["one_run_epsilon"]["after"] >= 0
     assert not any("Relearning" in sentence for sentence in document["not_measured"])
     assert {bound["status"] for bound in document["bounds"]} <= {"heuristic", "vacuous"}
@@ -238,7 +240,7 @@ def test_relearning_is_announced_and_can_be_skipped(run: Path, ask: Ask, tmp_pat
     request = read_request(ask(IDS[100:130]), opened)
     forget(opened, request, tmp_path / "told", note=notes.append)
     assert len(notes) == 1
-    assert notes[0].startswith("Relearning: 2 models")
+    assert notes[0].startswith("Relearning: 1 model,")
     options = ForgetOptions(relearning=False, apart=True)
     document = forget(opened, request, tmp_path / "skipped", options, note=notes.append).evidence
     assert len(notes) == 1

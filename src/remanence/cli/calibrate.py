@@ -82,7 +82,7 @@ def calibrate(
     models:
         Number of reference models, at least 4. With fewer models folds are larger, and results are judged less exactly.
     budget:
-        Maximum number of unlearning steps per set; the steps of training by default.
+        Maximum number of unlearning steps per set; by default the steps of training, with `auto` half of them.
     seed:
         Random seed for the folds, the forget sets and the unlearning.
     """

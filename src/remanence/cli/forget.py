@@ -106,8 +106,8 @@ def forget(
     apart:
         Begin from RUN even if another request has already; the two new models then differ.
     relearning:
-        Also fine-tune copies of the models before and after, for the audit, to see whether the examples come back; the
-        cost is printed first.
+        Also fine-tune copies of the new model (and of the oracle), for the audit, to see whether the examples come
+        back; the cost is printed first.
     keep_calibration:
         Keep the outputs of the reference models in OUT. These models were trained on the examples: `remanence calibrate
         OUT` trains them again without the examples. Without a calibration, later results cannot be judged.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,10 @@ class LeaveOneOut:
         rows = np.flatnonzero(which)
         return LeaveOneOut(self.own[rows], self.new[rows], self.steps[rows], self.reached[rows])
 
+    def within(self, budget: float) -> LeaveOneOut:
+        """The predictions of the steps until the budget ends."""
+        return replace(self, own=np.minimum(self.own, budget), new=np.minimum(self.new, budget))
+
 
 def fewest(coverage: float) -> int:
     """The smallest number of sets with which the interval is finite."""
@@ -47,15 +51,16 @@ def guaranteed_coverage(coverage: float) -> float:
 def jackknife_interval(left_out: LeaveOneOut, coverage: float = 0.9) -> tuple[float, float]:
     r"""The interval that contains the steps of the new set with about this probability; the upper end may be infinite.
 
-    Statement: with residuals :math:`r_i = |k_i - \hat k_{-i}(P_i)|` and :math:`m = \lceil (n+1)(1-\alpha) \rceil`, the
-    upper end is the m-th smallest of :math:`\hat k_{-i}(P) + r_i`, the lower the m-th largest of
-    :math:`\hat k_{-i}(P) - r_i`, or 0.
+    Statement: the steps :math:`k_i` are those until the set was forgotten or the budget ended. On the scale
+    :math:`s(k) = \ln(1 + k)`, with residuals :math:`r_i = |s(k_i) - s(\hat k_{-i}(P_i))|` and :math:`m = \lceil
+    (n+1)(1-\alpha) \rceil`, the upper end is :math:`s^{-1}` of the m-th smallest of :math:`s(\hat k_{-i}(P)) + r_i`,
+    the lower that of the m-th largest of :math:`s(\hat k_{-i}(P)) - r_i`, or 0.
 
-    Assumptions: the new set and the calibration sets are exchangeable, and the predictors are fitted by one rule that
-    ignores the order of the sets, choices between laws included; nothing about the law being right. The probability is
-    then at least :math:`1 - 2\alpha` (`guaranteed_coverage`), and in practice about :math:`1 - \alpha` (jackknife+).
-    The residual of a set that did not reach the criterion is only known from below and counts as infinite. When n is
-    too small for m, the interval is infinite.
+    Assumptions: the new set and the calibration sets are exchangeable and have the same budget, and the predictors are
+    fitted by one rule that ignores the order of the sets, choices between laws included; nothing about the law being
+    right. The probability is then at least :math:`1 - 2\alpha` (`guaranteed_coverage`), and in practice about
+    :math:`1 - \alpha` (jackknife+). A set that used up the budget counts with the budget, which is what it took. The
+    scale is logarithmic because errors grow with the steps. When n is too small for m, the interval is infinite.
 
     Source: Barber, Candès, Ramdas, Tibshirani, "Predictive inference with the jackknife+", 2021.
 
@@ -67,6 +72,7 @@ def jackknife_interval(left_out: LeaveOneOut, coverage: float = 0.9) -> tuple[fl
     rank = math.ceil((n + 1) * coverage)
     if rank > n:
         return 0.0, math.inf
-    residuals = np.where(left_out.reached, np.abs(left_out.steps - left_out.own), np.inf)
-    low = np.sort(left_out.new - residuals)[n - rank]
-    return max(0.0, float(low)), float(np.sort(left_out.new + residuals)[rank - 1])
+    own, new, steps = (np.log1p(values) for values in (left_out.own, left_out.new, left_out.steps))
+    residuals = np.abs(steps - own)
+    low, high = np.sort(new - residuals)[n - rank], np.sort(new + residuals)[rank - 1]
+    return max(0.0, float(np.expm1(low))), float(np.expm1(high))

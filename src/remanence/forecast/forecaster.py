@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,12 +16,12 @@ ENOUGH = 20
 
 @dataclass(frozen=True)
 class Forecast:
-    """How long unlearning is expected to take.
+    """How long unlearning is expected to take: the steps until a set is forgotten or the budget ends.
 
     Args:
         steps: point forecast.
         low: lower end of the interval.
-        high: upper end; may be infinite.
+        high: upper end, at most the budget: a set that is not forgotten by then is retrained.
         coverage: nominal probability of the interval, about what is observed.
         guaranteed: probability that is guaranteed for it (jackknife+), 80 % for a nominal 90 %.
         beyond: in which respects the set is outside the calibrated range.
@@ -37,15 +36,20 @@ class Forecast:
 
 
 class Forecaster:
-    """The law, fitted on calibration runs."""
+    """The law, fitted on calibration runs.
 
-    def __init__(self, runs: Sequence[CalibrationRun]) -> None:
+    Args:
+        runs: the calibration runs.
+        budget: the most steps that they were given, and that a new set is given.
+    """
+
+    def __init__(self, runs: Sequence[CalibrationRun], budget: float) -> None:
         if len(runs) < ENOUGH:
             raise InputError(
                 f"A forecast needs at least {ENOUGH} calibration runs; got {len(runs)}. "
                 "`remanence calibrate` makes them."
             )
-        self.runs = tuple(runs)
+        self.runs, self.budget = tuple(runs), budget
         self.law, self._predict = choose_law(self.runs)
         self._without_each = fit_without_each(best_law, self.runs)
 
@@ -55,10 +59,9 @@ class Forecaster:
         The interval is taken from calibration sets with the same value of `done`; from all sets when these are too few.
         The choice of the law is made anew without each set, as jackknife+ requires.
         """
-        low, high = _interval(
-            predictions(self._without_each, self.runs, difficulty), self.runs, difficulty, coverage
-        )
-        steps = self._predict(difficulty)
+        held_out = predictions(self._without_each, self.runs, difficulty)
+        steps = min(self._predict(difficulty), self.budget)
+        low, high = self._interval(held_out, self.runs, difficulty, coverage)
         return Forecast(
             steps,
             min(low, steps),
@@ -71,17 +74,25 @@ class Forecaster:
     def observed_coverage(self, coverage: float = 0.9) -> float:
         """The share of the calibration runs that lie in the interval forecast from all the others.
 
-        A run that did not reach the criterion counts as inside when its interval has no upper end.
+        A run that did not reach the criterion took the whole budget.
         """
         inside = []
         for i, run in enumerate(self.runs):
             others = [*self.runs[:i], *self.runs[i + 1 :]]
             held_out = leave_one_out(best_law, others, run.difficulty)
-            low, high = _interval(held_out, others, run.difficulty, coverage)
-            steps = self._without_each[i](run.difficulty)
-            low, high = min(low, steps), max(high, steps)
-            inside.append(low <= run.steps <= high if run.reached else math.isinf(high))
+            low, high = self._interval(held_out, others, run.difficulty, coverage)
+            steps = min(self._without_each[i](run.difficulty), self.budget)
+            inside.append(min(low, steps) <= run.steps <= max(high, steps))
         return sum(inside) / len(inside)
+
+    def _interval(
+        self, held_out: LeaveOneOut, runs: Sequence[CalibrationRun], difficulty: Difficulty, coverage: float
+    ) -> tuple[float, float]:
+        """From the runs with the same value of `done`; from all of them when these are too few."""
+        alike = [run.difficulty.done == difficulty.done for run in runs]
+        used = held_out.only(alike) if sum(alike) >= fewest(coverage) else held_out
+        low, high = jackknife_interval(used.within(self.budget), coverage)
+        return low, min(high, self.budget)
 
     def _beyond(self, difficulty: Difficulty) -> tuple[str, ...]:
         summary = self.law.removeprefix("law, ").removesuffix(" loss")
@@ -96,11 +107,3 @@ class Forecaster:
             for name, known, value in quantities
             if not min(known) <= value <= max(known)
         )
-
-
-def _interval(
-    held_out: LeaveOneOut, runs: Sequence[CalibrationRun], difficulty: Difficulty, coverage: float
-) -> tuple[float, float]:
-    """From the runs with the same value of `done`; from all of them when these are too few."""
-    alike = [run.difficulty.done == difficulty.done for run in runs]
-    return jackknife_interval(held_out.only(alike) if sum(alike) >= fewest(coverage) else held_out, coverage)

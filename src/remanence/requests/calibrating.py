@@ -29,16 +29,16 @@ from remanence.requests.calibration_stages import (
     fold_targets,
     reference_pool,
 )
-from remanence.requests.criterion import SMOOTHED, Criterion
+from remanence.requests.criterion import Criterion
 from remanence.requests.request import model_hash
-from remanence.requests.routing import AUDITED, choose_routing
+from remanence.requests.routing import choose_routing, hard_from
 from remanence.scores import ScoreTable, score_table
 from remanence.stages import Stage, Store, run_stages
 from remanence.storage import Folder, open_folder
 from remanence.storage.lock import exclusive
 from remanence.training import Run
 from remanence.types import ForgetSet
-from remanence.unlearning import has_units, outputs_on
+from remanence.unlearning import FoldTargets, has_units, outputs_on
 
 _WORK = ".calibrating"
 
@@ -64,7 +64,7 @@ def calibrate(
         workers: number of processes.
         executor: `process` for processes of this machine, or `ray`.
         address: address of a running Ray cluster; by default Ray is started on this machine.
-        on_start: called with the finished stages and those to compute; twice for `auto`.
+        on_start: called with the finished stages and those to compute; several times for `auto`.
         on_done: called after each computed stage.
     """
     processes, path = run.workers(workers), run.folder.path
@@ -117,16 +117,15 @@ class _Work:
         kept = [] if self.earlier is None else list(self.earlier.trials)
         settings, results = self.settings, kept
         if settings.method == AUTO and not settings.options:
-            results = kept + self._results(self._levels(), settings)
-            options = choose_routing(results, self._retraining()["steps"]).options()
-            settings = replace(settings, options=options)
+            results = kept + self._tried_levels(settings)
+            routing = choose_routing(results, self._retraining()["steps"], self._hard)
+            settings = replace(settings, options=routing.options())
         method = self._method(settings)
         known = {trial.run.name for trial in kept if trial.method == method}
         sets = [forget_set for forget_set in self._sets() if forget_set.name not in known]
         results = results + self._results([(method, forget_set) for forget_set in sets], settings)
-        targets = fold_targets(self.run, self._folders, self.earlier)
         pool = reference_pool(self.run, self._folders, self.earlier)
-        return Calibration(settings, pool, results, self._retraining(), targets=targets)
+        return Calibration(settings, pool, results, self._retraining(), targets=self._targets)
 
     @cached_property
     def _references(self) -> tuple[ReferenceModel, ...]:
@@ -144,6 +143,17 @@ class _Work:
         """The reference models, which are trained here unless they are needed by a trial first."""
         self.compute(self._references)
         return [self.store.get(stage) for stage in self._references]
+
+    @cached_property
+    def _targets(self) -> FoldTargets | None:
+        return fold_targets(self.run, self._folders, self.earlier)
+
+    @cached_property
+    def _hard(self) -> float | None:
+        """The privacy loss from which outputs of the reference models are no targets, as they are wrong too often."""
+        if self._targets is None or not self.run.data()[0].has_classes:
+            return None
+        return hard_from(self._targets)
 
     def _retraining(self) -> dict[str, float]:
         """Medians over the reference models."""
@@ -173,15 +183,35 @@ class _Work:
         settings = self.settings
         return draw_calibration_sets(losses, labels, count=settings.sets, sizes=sizes, seed=settings.seed)
 
-    def _levels(self) -> list[tuple[str, ForgetSet]]:
+    def _tried_levels(self, settings: CalibrationSettings) -> list[TrialResult]:
+        """The sets of one difficulty, each by the methods that may be used on it.
+
+        Sets that look forgotten before unlearning are not tried any further, and hard ones not with outputs. On the
+        others, ways to draw weights anew are tried to compare their steps; that they last is tested where they are
+        used.
+        """
         losses = self.table.column("privacy_loss")
         sets = draw_levels(losses, count=LEVELS, size=max(self.settings.sizes))
-        return [(method, forget_set) for method in self._usable for forget_set in sets]
+        hard = [level for level in sets if self._is_hard(level)]
+        others = [level for level in sets if not self._is_hard(level)]
+        first, *anew = self._usable
+        tried = self._results([(first, level) for level in others], settings)
+        known = [level for level, trial in zip(others, tried, strict=True) if not trial.run.difficulty.done]
+        compared = [(method, level) for method in anew for level in known]
+        used = [(method, level) for method in anew for level in hard]
+        return [
+            *tried,
+            *self._results(compared, settings, train_on=self._targets is None),
+            *self._results(used, settings),
+        ]
+
+    def _is_hard(self, level: ForgetSet) -> bool:
+        return self._hard is not None and difficulty_of(level.ids, self.table).losses["median"] >= self._hard
 
     def _results(
-        self, sets: Sequence[tuple[str, ForgetSet]], settings: CalibrationSettings
+        self, sets: Sequence[tuple[str, ForgetSet]], settings: CalibrationSettings, *, train_on: bool = True
     ) -> list[TrialResult]:
-        """Unlearn sets, each by a method."""
+        """Unlearn sets, each by a method; for `auto` with a test that they stay forgotten, unless it is left out."""
         assert settings.budget is not None  # `resolved` sets it
         kept = self.earlier is not None and not self.earlier.inherited
         trials = [
@@ -193,7 +223,7 @@ class _Work:
                 ids=tuple(forget_set.ids.tolist()),
                 method=method,
                 options=settings.options_of(method, self.run),
-                train_on=settings.method == AUTO,
+                train_on=train_on and settings.method == AUTO,
                 budget=settings.budget,
                 seed=settings.seed,
                 cost=0.3,
@@ -207,7 +237,7 @@ class _Work:
 def _result(trial: CalibrationTrial, unlearned: Folder, table: ScoreTable) -> TrialResult:
     rows, timing = read_measurements(unlearned), unlearned.document("timing")
     criterion = Criterion(**timing["criterion"])
-    _, values = curve(rows, criterion.metric)
+    steps, values = curve(rows, criterion.metric)
     _, accuracy = curve(rows, "test")
     duration, ids = criterion.time(rows), trial.forget_set.ids
     difficulty = difficulty_of(ids, table, done=criterion.is_close(values[0]))
@@ -217,6 +247,5 @@ def _result(trial: CalibrationTrial, unlearned: Folder, table: ScoreTable) -> Tr
         timing["seconds_per_step"],
         trial.method,
         timing["stays"],
-        {name: float(np.mean(last)) for name in AUDITED if (last := curve(rows, name)[1][-SMOOTHED:])},
-        timing["later"],
+        steps[-1],
     )

@@ -43,7 +43,9 @@ LEVELS = 8
 """Number of these sets."""
 _AUTO_OPTIONS: Mapping[str, Mapping[str, Any]] = {"reset": {"distillation": 0.5}}
 """Hyperparameters that differ from a method's defaults: distillation wins accuracy back sooner after a reset."""
-_FORMAT = 6
+_AUTO_BUDGET = 0.5
+"""Share of the steps of training after which `auto` gives up."""
+_FORMAT = 7
 _ARRAYS = ("labels", "losses", "left_out", "log_odds", "calls")
 _SIGNAL = "verdict_"
 """Prefix of the arrays that only the verdict reads."""
@@ -63,7 +65,8 @@ class CalibrationSettings:
         sizes: smallest and largest size of the sets.
         models: number of reference models.
         budget: maximum number of unlearning steps; by default the steps of training, beyond which retraining is
-            cheaper.
+            cheaper, and half of them with `auto`: what new weights and as much training have not made a model forget is
+            retrained.
         seed: random seed of the folds, the forget sets and the unlearning.
     """
 
@@ -99,7 +102,8 @@ class CalibrationSettings:
         options = {} if self.method == AUTO else _default_options(run) | full_names(self.options)
         if self.method != AUTO:
             make_method(self.method, with_targets(self.method, options, Path(FOLDER)), recipe)
-        steps = recipe.total_steps(len(run.data()[0]))
+        share = _AUTO_BUDGET if self.method == AUTO else 1.0
+        steps = max(1, round(share * recipe.total_steps(len(run.data()[0]))))
         return replace(self, options=options, budget=self.budget or steps)
 
     def options_of(self, method: str, run: Run) -> dict[str, Any]:
@@ -138,8 +142,7 @@ class TrialResult:
         seconds_per_step: of unlearning with its evaluations.
         method: the method that it was unlearned with.
         stays: whether it stayed forgotten after three epochs on retained data; None when it was not tried.
-        stopped: metrics of an audit when unlearning stopped, by name.
-        later: the same after these epochs; empty when it was not tried.
+        last: the step at which unlearning stopped: that of the evaluation that confirmed it.
     """
 
     run: CalibrationRun
@@ -147,8 +150,7 @@ class TrialResult:
     seconds_per_step: float
     method: str
     stays: bool | None = None
-    stopped: Mapping[str, float] = field(default_factory=dict)
-    later: Mapping[str, float] = field(default_factory=dict)
+    last: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +192,8 @@ class Calibration:
         """A forecaster fitted on these runs; refused when there are too few."""
         wanted = method or self.methods[0]
         if wanted not in self._forecasters:
-            self._forecasters[wanted] = Forecaster(self.runs(wanted))
+            assert self.settings.budget is not None  # a calibration has resolved settings
+            self._forecasters[wanted] = Forecaster(self.runs(wanted), self.settings.budget)
         return self._forecasters[wanted]
 
     def seconds_per_step(self, method: str | None = None) -> float:

@@ -29,7 +29,7 @@ from remanence.requests.criterion import (
 )
 from remanence.requests.method_choice import came_back
 from remanence.requests.reference_folds import assign_folds
-from remanence.requests.routing import AUDITED
+from remanence.requests.routing import needs_nothing, without_work
 from remanence.requests.verdict import SIGNALS
 from remanence.requests.verdict_signals import (
     VERDICT_HALF,
@@ -103,12 +103,13 @@ class ReferenceModel(Stage):
 class CalibrationTrial(Stage):
     """One forget set, unlearned until the criterion of the reference models holds or the budget ends.
 
-    With `train_on`, after a set is forgotten the model is trained on retained data for three epochs and tested again.
+    With `train_on`, after a set is forgotten the model is trained on retained data for three epochs and tested again,
+    unless the set looked forgotten before unlearning: then there is nothing that could come back.
     `earlier` is the digest of the calibration that is extended, whose models count too; empty without one.
     """
 
     kind = "calibration-trial"
-    version = 13
+    version = 14
 
     references: tuple[ReferenceModel, ...]
     run: RunReference
@@ -136,10 +137,11 @@ class CalibrationTrial(Stage):
         before = excess(stopping_outputs(evaluate(run.model(), watched))["log_odds"])
         epoch = run.settings.recipe.steps_per_epoch(len(split.retain))
         criterion = criterion_for(excess.error, before, epoch)
+        done = criterion.is_close(before)
         with tempfile.TemporaryDirectory() as folder:
             targets = Path(folder) / "targets"
             made = fold_targets(run, references, earlier)
-            options = with_targets(self.method, self.options, targets)
+            options = with_targets(self.method, self._options(run, done, excess.error), targets)
             if made is None:
                 options = without_targets(options)
             elif "targets" in options:
@@ -153,11 +155,20 @@ class CalibrationTrial(Stage):
         if trajectory.diverged is not None:
             raise trajectory.diverged
         draft.rows("measurements", map(asdict, trajectory.rows))
-        later: dict[str, Any] = {"stays": None, "later": {}}
-        if self.train_on and criterion.holds(trajectory.rows):
-            later = _train_on(training, split, run.settings.recipe, criterion, evaluations)
+        stays = None
+        if self.train_on and not done and criterion.holds(trajectory.rows):
+            stays = _stays(training, split, run.settings.recipe, criterion, evaluations)
         per_step = seconds / max(1, trajectory.last_step)
-        draft.document("timing", {"seconds_per_step": per_step, "criterion": asdict(criterion), **later})
+        draft.document(
+            "timing", {"seconds_per_step": per_step, "criterion": asdict(criterion), "stays": stays}
+        )
+
+    def _options(self, run: Run, done: bool, error: float) -> Mapping[str, Any]:
+        """The hyperparameters, as those of a request would be."""
+        if not needs_nothing(self.method, error, len(self.ids), done=done):
+            return self.options
+        losses = score_table(run.trace(), ["privacy_loss"]).column("privacy_loss")
+        return without_work(self.options, losses, as_ids(self.ids))
 
 
 def reference_pool(run: Run, references: Sequence[Folder], earlier: Calibration | None) -> ReferencePool:
@@ -197,20 +208,12 @@ def fold_targets(run: Run, references: Sequence[Folder], earlier: Calibration | 
     return new if kept is None else kept.joined(new)
 
 
-def _train_on(
+def _stays(
     training: Training, split: Split, recipe: Recipe, criterion: Criterion, evaluations: Evaluations
-) -> dict[str, Any]:
-    """Train on retained data for three epochs: whether the examples stay forgotten, and metrics of an audit.
-
-    The metrics are means over the ends of the epochs: those of a single moment hang on the last few batches.
-    """
+) -> bool:
+    """Whether the examples stay forgotten when the model is trained on retained data for three epochs."""
     seed, longer = derive_seed(training.seed, "after"), constant_rate(recipe, _EPOCHS_AFTER)
     further = Training(training.model, split.retain, longer, seed=seed)
-    ends = {(epoch + 1) * further.steps_per_epoch for epoch in range(_EPOCHS_AFTER)}
-    rows = unlearn_and_measure(further, replace(evaluations, steps=ends)).rows
+    rows = unlearn_and_measure(further, replace(evaluations, steps={further.total_steps})).rows
     _, excess = curve(rows, criterion.metric)
-    values = {name: curve(rows, name)[1] for name in AUDITED}
-    return {
-        "stays": bool(excess) and not came_back(criterion, excess[-1]),
-        "later": {name: float(np.mean(ends)) for name, ends in values.items() if ends},
-    }
+    return bool(excess) and not came_back(criterion, excess[-1])

@@ -15,8 +15,8 @@ from remanence.requests.criterion import Criterion, criterion_for
 from remanence.requests.method_choice import MethodForecast, method_forecasts, why
 from remanence.requests.plan_caveats import caveats_of, hard_together
 from remanence.requests.request import Request
-from remanence.requests.routing import explain, without_work
-from remanence.requests.verdict import Excess, can_be_judged
+from remanence.requests.routing import explain, needs_nothing, without_work
+from remanence.requests.verdict import Excess
 from remanence.scores import ScoreTable
 from remanence.training import Run
 
@@ -81,7 +81,7 @@ def calibrated_estimate(
     candidates = method_forecasts(calibration, difficulty_of(request.ids, table, done=done))
     method = candidates[0].method
     options = settings.options_of(method, run)
-    idle = method == ROUTED and done and can_be_judged(excess.error, len(request.ids))
+    idle = needs_nothing(method, excess.error, len(request.ids), done=done)
     if idle:
         options = without_work(options, table.column("privacy_loss"), request.ids)
     caveats = caveats_of(calibration, request, expected, candidates[0].forecast, now)

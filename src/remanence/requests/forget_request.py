@@ -131,7 +131,7 @@ def forget(
                 seconds,
                 number_of_looks(out),
             )
-            relearning = announced(Relearning(seed=options.seed), 2 + (oracle is not None), note)
+            relearning = announced(Relearning(seed=options.seed), 1 + (oracle is not None), note)
             judged = _judge_all(attempt, requests, calibration, trace, relearning)
             kept = calibration if options.keep_calibration else None
             files = _write_run(Draft(out), run, plan, unlearned, kept, trace)

@@ -132,7 +132,8 @@ class Attempt:
 
     def _actual(self, duration: Duration, verdict: Verdict) -> dict[str, Any]:
         forecast, retrained = self.whole.forecast, self.options.method == "retrain"
-        inside = duration.reached and forecast.low <= duration.value <= forecast.high
+        ended = duration.reached or duration.value >= forecast.high
+        inside = ended and forecast.low <= duration.value <= forecast.high
         return {
             "reached": duration.reached,
             "steps": duration.value,

@@ -171,17 +171,16 @@ class Plan:
 
     def _forecast_document(self) -> dict[str, Any]:
         forecast = self.forecast
-        bounded = math.isfinite(forecast.high)
         return {
             "steps": forecast.steps,
             "low": forecast.low,
-            "high": forecast.high if bounded else None,
+            "high": forecast.high,
             "coverage": forecast.coverage,
             "guaranteed": forecast.guaranteed,
             "beyond": list(forecast.beyond),
             "minutes": self.minutes(forecast.steps),
             "minutes_low": self.minutes(forecast.low),
-            "minutes_high": self.minutes(forecast.high) if bounded else None,
+            "minutes_high": self.minutes(forecast.high),
         }
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
@@ -193,11 +192,10 @@ class Plan:
     def _repr_html_(self) -> str:
         from remanence.display.notebook_cards import plan_card
 
-        high = f"{self.forecast.high:.0f}" if math.isfinite(self.forecast.high) else "unknown"
         rows = {
             "request": f"{self.request.forget_set.name} ({len(self.request.ids)} examples)",
-            "steps": f"{self.forecast.steps:.0f} ({self.forecast.coverage:.0%}: {self.forecast.low:.0f} to {high}; at "
-            f"least {self.forecast.guaranteed:.0%} are guaranteed)",
+            "steps": f"{self.forecast.steps:.0f} ({self.forecast.coverage:.0%}: {self.forecast.low:.0f} to "
+            f"{self.forecast.high:.0f}; at least {self.forecast.guaranteed:.0%} are guaranteed)",
             "minutes": f"{self.minutes(self.forecast.steps):.1f}; retraining {self.retraining['seconds'] / 60:.1f}",
             "median percentile": f"harder than {self.percentiles[50]:.0f} % of all examples",
             "forgotten when": self.criterion.sentence(),

@@ -30,10 +30,10 @@ def caveats_of(
     sentences = [
         f"Outside the calibrated range: {reason}." for reason in (*forecast.beyond, *expected.beyond)
     ]
-    if not math.isfinite(forecast.high):
+    if forecast.high >= (calibration.settings.budget or math.inf):
         sentences.append(
-            "The interval has no upper end: too many calibration sets were not unlearned within the budget "
-            f"of {calibration.settings.budget} steps."
+            f"The interval ends at the budget of {calibration.settings.budget} steps: the request may use it up, and "
+            "then be retrained."
         )
     if calibration.inherited:
         sentences.append("The calibration was made before earlier requests were removed from this model.")

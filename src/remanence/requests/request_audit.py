@@ -11,6 +11,7 @@ from torch import nn
 
 from remanence.audit import METRICS, Context, Evaluation, evaluate
 from remanence.audit.auditing import Finding
+from remanence.audit.metric import Metric
 from remanence.audit.relearning import Relearn
 from remanence.data import Split
 from remanence.errors import InputError
@@ -23,6 +24,9 @@ _ALWAYS = ("mia_confidence", "log_odds", "ua", "ra", "test", "mia", "mia_accurac
 _SPREADS = 2.0
 """Standard deviations between models never trained on the examples that count as close."""
 _IF_POISONED = ("gus", "gus_z")
+_BEFORE = "before"
+"""The model before unlearning. Its copies are not fine-tuned: it was trained on the examples, so nothing can come back.
+"""
 _HARM = ("harm", "harm_worst_class")
 _RELEARNING = ("relearn_retain", "relearn_retain_log_odds", "relearn_speed", "relearn_speed_log_odds")
 
@@ -37,12 +41,12 @@ def audit_request(
         plan: the plan of the request.
         unlearned: the model after unlearning.
         oracle: a run that was retrained without the examples.
-        relearning: fine-tunes copies of all these models; None to skip it.
+        relearning: fine-tunes copies of the models, but for the one before unlearning; None to skip it.
 
     Returns:
         One row per metric, and what could not be measured, each with the reason.
     """
-    models = {"before": run.model(), "after": unlearned}
+    models = {_BEFORE: run.model(), "after": unlearned}
     if oracle is not None:
         models["oracle"] = oracle.model()
     evaluations = _evaluations(run, run.split(plan.request.forget_set), models, relearning)
@@ -63,10 +67,12 @@ def _evaluations(
     shared = Context(poison=run.poison, clean=run.clean[0], canaries=_canaries_that_stay(run, split))
     evaluations = {}
     for name, model in models.items():
-        relearned = None if relearning is None else relearning(model, split, run.settings.recipe)
+        relearned = None
+        if relearning is not None and name != _BEFORE:
+            relearned = relearning(model, split, run.settings.recipe)
         evaluations[name] = evaluate(model, split, replace(shared, relearned=relearned))
     oracles = tuple(evaluations[name] for name in ("oracle",) if name in evaluations)
-    before = evaluations["before"]
+    before = evaluations[_BEFORE]
     return {
         name: replace(
             evaluation,
@@ -132,12 +138,18 @@ def not_measured(
     return sentences
 
 
+def _has_needed(metric: Metric, evaluation: Evaluation) -> bool:
+    """Whether a model has what a metric needs. Only those that should have forgotten are fine-tuned for relearning."""
+    needed = {"oracles": evaluation.context.oracles, "relearning": evaluation.context.relearned}
+    return bool(needed.get(metric.needs or "", True))
+
+
 def _row(name: str, evaluations: Mapping[str, Evaluation], plan: Plan) -> dict[str, Any]:
     metric, expected = METRICS[name], plan.expected
     values = {
         model: metric(evaluation)
         for model, evaluation in evaluations.items()
-        if metric.needs != "oracles" or evaluation.context.oracles
+        if _has_needed(metric, evaluation)
     }
     known = {} if expected is None else expected.by_metric
     pool, spread = known.get(name, (None, None))
@@ -151,7 +163,7 @@ def _row(name: str, evaluations: Mapping[str, Evaluation], plan: Plan) -> dict[s
         "metric": name,
         "meaning": metric.meaning,
         "if_never_trained_on": metric.at_oracle,
-        "before": values["before"],
+        "before": values.get(_BEFORE),
         "after": after,
         "expected": pool if pool is not None else metric.reference,
         "expected_spread": spread,

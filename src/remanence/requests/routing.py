@@ -9,26 +9,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from remanence.audit import METRICS
-from remanence.requests.calibration import LEVEL_METHODS, TrialResult
+from remanence.requests.calibration import LEVEL_METHODS, ROUTED, TrialResult
 from remanence.requests.calibration_sets import LEVEL
+from remanence.requests.verdict import can_be_judged
 from remanence.types import Ids, Scores, positions_of
+from remanence.unlearning import FoldTargets
 
 _SUMMARY = "median"
 _DRAWN = "out_of_fold"
 _BEYOND_CHANCE = 2.0
 """Standard errors by which another way of drawing weights anew must be cheaper."""
-AUDITED = ("ua", "mia_confidence")
-"""Metrics of an audit that the results of methods are compared by; the first is the error on the examples."""
+_TOLERATED = 0.05
+"""Share of wrong answers by models never trained on the examples from which examples count as hard: five points, what
+an audit of the error tolerates."""
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Routing:
-    """The choice for each difficulty, from calibration sets of one difficulty each.
+    """The choice for each difficulty.
 
     Args:
         easy: examples with a smaller privacy loss need nothing: sets of them looked forgotten before unlearning.
-        hard: from this privacy loss on, new weights cost less than targets; None if they never do.
+        hard: from this privacy loss on, weights are drawn anew; None if they never are.
         harder: how weights are drawn anew.
     """
 
@@ -41,32 +44,75 @@ class Routing:
         return {"easy": self.easy, "harder": self.harder} | ({} if self.hard is None else {"hard": self.hard})
 
 
-def choose_routing(trials: Sequence[TrialResult], retraining: float) -> Routing:
-    """The losses with the smallest total cost over the calibration sets of one difficulty.
+def hard_from(targets: FoldTargets) -> float | None:
+    """The privacy loss from which models never trained on an example get it wrong too often to be followed.
 
-    The cost of a set is the steps that it took and, if it was not forgotten or did not stay so, a retraining. The same
-    holds for a set that was drawn towards outputs and would not pass an audit: it differs from what methods show that
-    draw weights anew and train on. Only these are independent of the reference models, which the outputs and the
-    criterion come from.
+    Where they are right, only less sure than the model, their outputs can be approached in a few steps. Where they are
+    wrong, a model that follows them has to learn a wrong answer for each example, which is memory again. The share of
+    wrong answers that grows with the loss and fits all models and examples best (isotonic regression) passes what an
+    audit tolerates here.
 
     Args:
-        trials: the sets of one difficulty each, by every method.
+        targets: what models say about the examples that they never saw, with the privacy losses of these.
+    """
+    assert targets.losses is not None  # a calibration has them
+    order = np.argsort(targets.losses, kind="stable")
+    wrong, models = targets.wrong_answers()
+    first = _first_above(wrong[order], models[order], _TOLERATED)
+    return None if first == len(order) else float(targets.losses[order[first]])
+
+
+def choose_routing(trials: Sequence[TrialResult], retraining: float, hard: float | None) -> Routing:
+    """The losses that part examples, from calibration sets of one difficulty each.
+
+    Below `hard`, examples are drawn towards outputs, unless most sets from some difficulty on were not forgotten so or
+    did not stay so: then weights are drawn anew from there on. A single set decides nothing, and neither do steps:
+    outputs are approached without a loss of accuracy.
+
+    Args:
+        trials: the sets of one difficulty each.
         retraining: the steps of a retraining.
+        hard: the privacy loss from which weights are drawn anew in any case; None if there is none.
     """
     levels = _levels(trials)
-    methods = [method for method in LEVEL_METHODS if method in levels]
-    losses = _losses(levels[methods[0]])
-    costs = {method: _costs(levels[method], retraining) for method in methods}
-    if _DRAWN in methods:
-        costs[_DRAWN] += retraining * (_lasting(levels[_DRAWN]) & ~passes_audit(levels))
-    harder = _harder(costs)
-    firsts = range(len(losses) + 1 if _DRAWN in methods else 1)
-    below = np.concatenate([[0.0], np.cumsum(costs.get(_DRAWN, np.zeros(len(losses))))])
-    first = min(firsts, key=lambda first: (below[first] + costs[harder][first:].sum(), first))
-    done = [trial.run.difficulty.done for trial in levels[methods[0]]]
-    easy = next((i for i, looks_forgotten in enumerate(done) if not looks_forgotten), len(done))
-    hard = _between(losses, max(first, easy)) if first < len(losses) else None
-    return Routing(_between(losses, easy), hard, harder)
+    harder = _harder({method: _costs(level, retraining) for method, level in levels.items()})
+    known = sorted(
+        {trial.run.difficulty.losses[_SUMMARY]: trial for level in levels.values() for trial in level}.items()
+    )
+    losses = np.array([loss for loss, _ in known])
+    done = [trial.run.difficulty.done for _, trial in known]
+    n_easy = next((i for i, looks_forgotten in enumerate(done) if not looks_forgotten), len(done))
+    easy = _between(losses, n_easy)
+    if _DRAWN not in levels:
+        return Routing(easy, easy, harder)
+    drawn = levels[_DRAWN]
+    failed = np.array([not lasted(trial) for trial in drawn], np.float64)
+    first = _first_above(failed, np.ones(len(failed)), 0.5)
+    by_trials = np.inf if first == len(drawn) else _between(_losses(drawn), first)
+    lowest = max(easy, min(by_trials, np.inf if hard is None else hard))
+    return Routing(easy, float(lowest) if np.isfinite(lowest) else None, harder)
+
+
+def _first_above(shares: Floats, weights: Floats, limit: float) -> int:
+    """The first position at which the isotonic regression of these shares is above the limit, or their number.
+
+    It is where the sum of weight · (share − limit) over all positions before it is smallest, the last if there are
+    several.
+    """
+    before = np.concatenate([[0.0], np.cumsum(weights * (shares - limit))])
+    return len(shares) - int(np.argmin(before[::-1]))
+
+
+def needs_nothing(method: str, error: float, size: int, *, done: bool) -> bool:
+    """Whether a set is left alone: it is no better known than to models never trained on it, and that can be judged.
+
+    Args:
+        method: the method; only `routed` can leave a set alone.
+        error: standard error of the excess of the set.
+        size: number of examples.
+        done: whether the criterion holds before unlearning.
+    """
+    return method == ROUTED and done and can_be_judged(error, size)
 
 
 def without_work(options: Mapping[str, Any], losses: Scores, ids: Ids) -> dict[str, Any]:
@@ -95,59 +141,27 @@ def _losses(level: Sequence[TrialResult]) -> NDArray[np.float64]:
     return np.array([trial.run.difficulty.losses[_SUMMARY] for trial in level])
 
 
-def _costs(level: Sequence[TrialResult], retraining: float) -> NDArray[np.float64]:
-    return np.array([trial.run.steps + (0.0 if lasted(trial) else retraining) for trial in level])
+def _costs(level: Sequence[TrialResult], retraining: float) -> dict[float, float]:
+    """By the loss of a set, its steps, and those of a retraining if it was not forgotten or did not stay so."""
+    return {
+        trial.run.difficulty.losses[_SUMMARY]: trial.run.steps + (0.0 if lasted(trial) else retraining)
+        for trial in level
+    }
 
 
-def _harder(costs: Mapping[str, NDArray[np.float64]]) -> str:
+def _harder(costs: Mapping[str, Mapping[float, float]]) -> str:
     """How weights are drawn anew: by `reset`, which changes fewer of them, unless another way is cheaper beyond chance.
 
     Compared over all levels, since most of the steps win back accuracy, which takes as long at every difficulty.
     """
     best, *others = (method for method in LEVEL_METHODS if method in costs and method != _DRAWN)
     for other in others:
-        ratios = np.log((1 + costs[other]) / (1 + costs[best]))
+        both = sorted(costs[best].keys() & costs[other].keys())
+        ratios = np.log([(1 + costs[other][loss]) / (1 + costs[best][loss]) for loss in both])
         error = ratios.std(ddof=1) / np.sqrt(len(ratios)) if len(ratios) > 1 else np.inf
         if ratios.mean() < -_BEYOND_CHANCE * error:
             best = other
     return best
-
-
-def _lasting(level: Sequence[TrialResult]) -> NDArray[np.bool_]:
-    return np.array([lasted(trial) for trial in level], bool)
-
-
-def passes_audit(levels: Mapping[str, Sequence[TrialResult]]) -> NDArray[np.bool_]:
-    """[levels] whether a set that was drawn towards outputs would pass an audit and the test of relearning.
-
-    The other methods, after further training, stand for models never trained on the set. When unlearning stops, the
-    metrics must be as close to theirs as an audit demands, and after further training the model must not make fewer
-    errors than they do. The tolerance is that of the audit and the standard error of the difference, from how much the
-    other methods differ between themselves. A set that no other method forgot is not compared.
-    """
-    drawn, methods = levels[_DRAWN], [method for method in levels if method != _DRAWN]
-    if not methods:
-        return np.ones(len(drawn), bool)
-    stopped, later = (
-        _metrics([getattr(trial, moment) for trial in drawn]) for moment in ("stopped", "later")
-    )
-    others = np.stack([_metrics([trial.later for trial in levels[method]]) for method in methods])
-    models = np.isfinite(others).sum(axis=0)
-    mean = np.nansum(others, axis=0) / np.maximum(models, 1)
-    squares = np.nansum((others - mean) ** 2, axis=(0, 1))
-    variance = squares / np.maximum((models - 1).clip(0).sum(axis=0), 1)
-    tolerance = np.array([METRICS[name].tolerance for name in AUDITED]) + np.sqrt(
-        variance * (1 + 1 / np.maximum(models, 1))
-    )
-    differs = np.abs(stopped - mean) > tolerance + 1e-9
-    differs[:, 0] |= later[:, 0] < (mean - tolerance)[:, 0] - 1e-9
-    passed: NDArray[np.bool_] = ~(differs & (models > 0)).any(axis=1)
-    return passed
-
-
-def _metrics(rows: Sequence[Mapping[str, float]]) -> NDArray[np.float64]:
-    """[rows, metrics] the metrics of an audit, NaN where there are none."""
-    return np.array([[row.get(name, np.nan) for name in AUDITED] for row in rows])
 
 
 def lasted(trial: TrialResult) -> bool:
@@ -185,9 +199,9 @@ def explain(
         "forgotten before unlearning)",
         f"{counts[1]} are drawn towards outputs of models that never saw them "
         f"({_record(levels.get(_DRAWN, []), easy, above)})",
-        f"for {counts[2]}{from_here}, weights are drawn anew by {harder} "
-        f"({_record(levels.get(harder, []), above, np.inf)}; outputs alone: "
-        f"{_record(levels.get(_DRAWN, []), above, np.inf)})",
+        f"for {counts[2]}{from_here}, weights are drawn anew by {harder}, since models that never saw such examples "
+        f"get more than {_TOLERATED:.0%} of them wrong, or outputs did not last "
+        f"({_record(levels.get(harder, []), above, np.inf)})",
     ]
     chosen = [part for part, count in zip(parts, counts, strict=True) if count]
     return f"Of {len(own)} examples, " + "; ".join(chosen) + "."

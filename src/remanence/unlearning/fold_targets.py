@@ -138,6 +138,12 @@ class FoldTargets:
             models=np.concatenate([self.models, other.models + self.models.max(initial=-1) + 1]),
         )
 
+    def wrong_answers(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """[n] the share of the models that never saw an example that get its class wrong, and [n] how many they are."""
+        wrong, n = self.outputs.argmax(axis=1) != self.labels[self.rows], len(self.ids)
+        models = np.bincount(self.rows, minlength=n).astype(np.float64)
+        return np.bincount(self.rows, weights=wrong, minlength=n) / np.maximum(models, 1.0), models
+
     def losses_of(self, ids: Ids) -> NDArray[np.float64]:
         """The privacy losses of some examples, in their order."""
         if self.losses is None:
