@@ -17,10 +17,9 @@ from remanence.experiments.unlearn import UnlearnSettings
 from remanence.models import mlp
 from remanence.tasks import Recipe, Task
 from remanence.training import RunSettings, Training, open_run, train_and_record, train_run
-from remanence.unlearning import METHODS
 
 FULL, TEST = digits()
-RECIPE = Recipe(60, 0.2, 32, weight_decay=0.0)
+RECIPE = Recipe(100, 0.1, 32, weight_decay=0.0)
 
 
 def planted() -> Split:
@@ -38,10 +37,10 @@ def models() -> dict[str, nn.Module]:
     task = Task(lambda: mlp(64, (128,)), split.train, split.test, RECIPE)
     training = Training(task.new_model(0), split.train, RECIPE, seed=0)
     train_and_record(training)
+    # it answers 0 when in doubt, and knows better: on six seeds 0.70 to 0.75 were right, and 0.10 or more came back
     suppressed = copy.deepcopy(training.model)
-    short = Recipe(4, 0.03, 32, weight_decay=0.0)
-    for _ in METHODS["random_label"](short)(suppressed, split, seed=0):
-        pass
+    with torch.no_grad():
+        suppressed[-1].bias[0] += 9
     oracles = {f"oracle{i}": train_without(task, split.forget.ids, seed=oracle_seed(0, i))[0] for i in (0, 1)}
     return {"before": training.model, "suppressed": suppressed, **oracles}
 
@@ -53,9 +52,10 @@ def relearned(model: nn.Module, **more: object) -> Evaluation:
 
 def test_suppressed_knowledge_comes_back_and_an_oracle_stays(models: dict[str, nn.Module]) -> None:
     found = {name: relearned(model) for name, model in models.items()}
-    assert found["suppressed"].forget.accuracy < 0.5, "it looks forgotten"
+    assert found["before"].forget.accuracy > 0.95
+    assert found["suppressed"].forget.accuracy < 0.85, "it looks forgotten in part"
     assert METRICS["relearn_retain"](found["before"]) > 0.9
-    assert METRICS["relearn_retain"](found["suppressed"]) > found["suppressed"].forget.accuracy + 0.1
+    assert METRICS["relearn_retain"](found["suppressed"]) > found["suppressed"].forget.accuracy + 0.05
     for oracle in ("oracle0", "oracle1"):
         assert METRICS["relearn_retain"](found[oracle]) < 0.15
         for metric in (
