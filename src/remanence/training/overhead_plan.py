@@ -57,6 +57,8 @@ class OverheadPlan:
         self._overhead, self._total, self._start, self.clock = overhead, total_steps, start, clock
         self._epoch_steps, self._began = epoch_steps, clock()
         self._passes_spent, self._steps_spent = 0.0, 0.0
+        self._is_spending = False
+        self._decision_cost = math.inf
         self._pass_cost: float | None = None
         self.passes, self.recorded_steps = 0, 0
         self._last_pass = start
@@ -64,12 +66,17 @@ class OverheadPlan:
         self._last_measured = np.full(n_examples, -1, np.int64)
         self._unmeasured = n_examples
         self._plain: deque[float] = deque(maxlen=9)
+        self._uncharged: list[float] = []
+        self._extras: deque[float] = deque(maxlen=9)
         self._last_plain = start
 
     @property
     def spent(self) -> float:
-        """Seconds that recording has cost: passes, and what recorded steps took longer than others."""
-        return self._passes_spent + self._steps_spent
+        """Seconds that recording has cost: passes, and what recorded steps took longer than others.
+
+        Of the first recorded steps it is half, until enough plain ones were timed.
+        """
+        return self._passes_spent + self._steps_spent + sum(self._uncharged) / 2
 
     @property
     def share(self) -> float:
@@ -89,12 +96,18 @@ class OverheadPlan:
 
     def allows_errors(self, step: int) -> bool:
         """Whether the errors of a step may be read, which costs little, but at every step."""
-        return self.allows(self._end_cost(step), step)
+        return self.allows(self._unavoidable(step), step)
 
-    def _end_cost(self, step: int) -> float:
-        """Cost of the end: an exact pass, or in flight the part of one over examples that no step has measured."""
-        cost = self._expected_pass(step) * self._unmeasured / len(self._last_measured)
-        return cost if self._pass_cost is not None else UNTIMED_END * cost
+    def _unavoidable(self, step: int) -> float:
+        """What is still to be spent in any case: on the decisions of all later steps, and at the end.
+
+        The end is an exact pass, or in flight the part of one over examples that no step has measured.
+        """
+        end = self._expected_pass(step) * self._unmeasured / len(self._last_measured)
+        end *= 1.0 if self._pass_cost is not None else UNTIMED_END
+        return end + (
+            self._decision_cost * (self._total - step) if math.isfinite(self._decision_cost) else 0.0
+        )
 
     def _expected_pass(self, step: int) -> float:
         """Cost of the last exact pass; one that was never timed is taken to cost an epoch of training."""
@@ -104,22 +117,32 @@ class OverheadPlan:
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Count the time of a block as a cost of recording."""
-        began = self.clock()
-        yield
-        self.charge(self.clock() - began)
+        """Count the time of a block as a cost of recording; inside another such block it is counted already."""
+        if self._is_spending:
+            yield
+            return
+        began, self._is_spending = self.clock(), True
+        try:
+            yield
+        finally:
+            self._is_spending = False
+            self._passes_spent += self.clock() - began
 
-    def charge(self, seconds: float) -> None:
-        """Count this time as a cost of recording."""
-        self._passes_spent += seconds
+    @contextmanager
+    def deciding(self) -> Iterator[None]:
+        """Count the time of a decision, which every step costs, however little else is done."""
+        began = self.clock()
+        with self.spending():
+            yield
+        self._decision_cost = min(self._decision_cost, self.clock() - began)
 
     @contextmanager
     def passing(self, step: int) -> Iterator[None]:
         """Count the time of an exact pass, and expect the next one to cost the same."""
-        before = self._passes_spent
+        began = self.clock()
         with self.spending():
             yield
-        self._pass_cost = self._passes_spent - before
+        self._pass_cost = self.clock() - began
         self.passes += 1
         self._last_pass = step
 
@@ -152,19 +175,24 @@ class OverheadPlan:
         saved = self._expected_pass(step) * int((last < 0).sum()) / len(self._last_measured)
         extra = self._step_cost() - saved
         # what is cheaper now than at the end is done now, whatever the budget
-        return extra <= 0 or self.allows(extra + self._end_cost(step), step)
+        return extra <= 0 or self.allows(extra + self._unavoidable(step), step)
 
     def note_step(self, columns: NDArray[np.int64], step: int, seconds: float, *, recorded: bool) -> None:
         """The time of a step's forward and backward pass."""
-        if not recorded:
+        if recorded:
+            self._unmeasured -= int((self._last_measured[columns] < 0).sum())
+            self._last_measured[columns] = step
+            self.recorded_steps += 1
+            self._uncharged.append(seconds)
+        else:
             self._plain.append(seconds)
             self._last_plain = step
-            return
-        self._unmeasured -= int((self._last_measured[columns] < 0).sum())
-        self._last_measured[columns] = step
-        # before a plain step was timed, half of a recorded one
-        self._steps_spent += max(0.0, seconds - median(self._plain)) if self._plain else seconds / 2
-        self.recorded_steps += 1
+        if len(self._plain) >= PLAIN_STEPS:
+            extras = [max(0.0, taken - median(self._plain)) for taken in self._uncharged]
+            self._extras.extend(extras)
+            self._steps_spent += sum(extras)
+            self._uncharged.clear()
 
     def _step_cost(self) -> float:
-        return self._steps_spent / self.recorded_steps if self.recorded_steps else 0.0
+        """What a recorded step takes longer than a plain one; the very first one also prepares for the others."""
+        return median(self._extras) if self._extras else 0.0

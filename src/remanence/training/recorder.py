@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,24 +197,31 @@ class Recorder:
         """
         if self._plan is None:
             raise InputError("`batch` is for recording within a budget; give the recorder an `overhead`.")
-        refuse_wrapped(self._model)
-        plan, began = self._plan, self._plan.clock()
-        rows, columns = self._signals.positions(ids)
-        if len(rows) < len(ids) and not self._some:
-            raise DataError(f"All {len(ids)} ids of the batch must be those of examples; {len(rows)} are.")
-        recorded = self._in_flight and len(rows) > 0 and plan.records_step(columns, self._step)
-        # a step may be so short that even its errors cost too much
-        if not len(rows) or not (recorded or plan.allows_errors(self._step)):
-            plan.charge(plan.clock() - began)
+        plan = self._plan
+        norms: FlightNorms | None = None
+        with ExitStack() as hooks:
+            with plan.deciding():
+                rows, columns = self._signals.positions(ids)
+                recorded = self._in_flight and len(rows) > 0 and plan.records_step(columns, self._step)
+                # a step may be so short that even its errors cost too much
+                watched = len(rows) > 0 and (recorded or plan.allows_errors(self._step))
+            with plan.spending():
+                if not self._signals.seen:
+                    refuse_wrapped(self._model)
+                if len(rows) < len(ids) and not self._some:
+                    raise DataError(
+                        f"All {len(ids)} ids of the batch must be those of examples; {len(rows)} are."
+                    )
+                if watched:
+                    outputs = hooks.enter_context(captured_outputs(self._model))
+                if recorded:
+                    flight = norms_in_flight(self._model, self._reduction, share=self._share)
+                    norms = hooks.enter_context(flight)
             began = plan.clock()
             yield
-            plan.note_step(columns, self._step, plan.clock() - began, recorded=False)
+            plan.note_step(columns, self._step, plan.clock() - began, recorded=recorded)
+        if not watched:
             return
-        with captured_outputs(self._model) as outputs, self._flight(recorded) as norms:
-            plan.charge(plan.clock() - began)
-            began = plan.clock()
-            yield
-        plan.note_step(columns, self._step, plan.clock() - began, recorded=recorded)
         with plan.spending():
             output = rows_of(outputs, torch.from_numpy(rows), len(ids))
             labels = self._examples.labels[columns].to(device_of(self._model))
@@ -228,7 +235,8 @@ class Recorder:
         if self._step not in self._candidates:
             return
         if self._plan is not None:
-            self._end_period(self._plan)
+            with self._plan.spending():
+                self._end_period(self._plan)
         elif self._is_checkpoint():
             self._record()
 
@@ -257,14 +265,6 @@ class Recorder:
         """Whether steps are recorded: they can be, and `batch` shows them."""
         return self._in_flight and self._signals.seen
 
-    @contextmanager
-    def _flight(self, recorded: bool) -> Iterator[FlightNorms | None]:
-        flight: AbstractContextManager[FlightNorms | None] = nullcontext()
-        if recorded:
-            flight = norms_in_flight(self._model, self._reduction, share=self._share)
-        with flight as norms:
-            yield norms
-
     def _end_period(self, plan: OverheadPlan) -> None:
         """Keep the row of the steps in flight, or make a pass if the budget allows one."""
         mean_square = self._signals.mean_square_error()
@@ -273,8 +273,7 @@ class Recorder:
             plan.note_errors(mean_square)
         if self._flies:
             if self._step == self._candidates[-1]:
-                with plan.spending():
-                    self._measure_missing(row)
+                self._measure_missing(row)
             self._keep(row)
             return
         if self._ranks.decision_of_first(int(plan.makes_pass(self._step))):

@@ -107,6 +107,39 @@ def test_the_end_is_part_of_the_budget() -> None:
     assert 0.04 < plan.share <= 0.0501
 
 
+@pytest.mark.parametrize("decision", [0.002, 0.03])
+def test_decisions_are_part_of_the_budget(decision: float) -> None:
+    """Every step pays for the question whether to record it, also when the answer is no until the end."""
+    clock = Clock()
+    plan = OverheadPlan(0.05, TOTAL, N, STEPS_PER_EPOCH, clock=clock)
+    for step in range(TOTAL):
+        columns = np.arange(step % STEPS_PER_EPOCH, N, STEPS_PER_EPOCH)
+        with plan.deciding():
+            clock.now += decision
+            recorded = plan.records_step(columns, step)
+        seconds = 1.0 + 0.8 * recorded
+        clock.now += seconds
+        plan.note_step(columns, step, seconds, recorded=recorded)
+    assert 0.045 < plan.share <= 0.0501
+
+
+def test_preparing_the_first_recorded_step_is_charged_but_expected_of_no_other() -> None:
+    clock = Clock()
+    plan = OverheadPlan(0.05, TOTAL, N, STEPS_PER_EPOCH, clock=clock)
+    extra = 0.0
+    for step in range(TOTAL):
+        columns = np.arange(step % STEPS_PER_EPOCH, N, STEPS_PER_EPOCH)
+        recorded = plan.records_step(columns, step)
+        longer = 0.5 * recorded + 10.0 * (step == 0)
+        clock.now += 1.0 + longer
+        plan.note_step(columns, step, 1.0 + longer, recorded=recorded)
+        extra += longer
+        if step == 10 * STEPS_PER_EPOCH:
+            assert plan.recorded_steps > 4, "the preparation is not expected again"
+    assert plan.spent == pytest.approx(extra, rel=0.01)
+    assert 0.045 < plan.share <= 0.0501
+
+
 def test_errors_are_not_read_if_that_leaves_nothing_for_the_last_pass() -> None:
     clock = Clock()
     plan = OverheadPlan(0.05, TOTAL, N, STEPS_PER_EPOCH, clock=clock)
