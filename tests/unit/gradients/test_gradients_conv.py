@@ -22,6 +22,7 @@ GEOMETRIES = {
     "columns apart": (Window((3, 3), (1, 1), (1, 2), (1, 2)), (6, 7)),
     "every second": (Window((3, 3), (2, 2), (1, 1), (1, 1)), (8, 8)),
     "every second column": (Window((3, 3), (1, 2), (1, 1), (1, 1)), (6, 8)),
+    "every second row": (Window((3, 3), (2, 1), (1, 1), (1, 1)), (8, 7)),
 }
 
 

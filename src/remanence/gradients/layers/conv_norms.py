@@ -136,6 +136,8 @@ def _strides_numel(x: Tensor, g: Tensor, window: Window) -> int:
 
 def _built_from_patches(x: Tensor, g: Tensor, window: Window) -> Tensor:
     """[1, n, p, kernel height · kernel width · c] from the unfolded input."""
+    if window.stride[1] == 1 and g.shape[2] > window.kernel[1] * x.shape[3]:
+        return _built_from_rows(x, g, window)
     x = _padded(x, window)
     image, row, column, channel = x.stride()
     (step_h, step_w), (gap_h, gap_w) = window.stride, window.dilation
@@ -143,6 +145,17 @@ def _built_from_patches(x: Tensor, g: Tensor, window: Window) -> Tensor:
     strides = (image, row * step_h, column * step_w, row * gap_h, column * gap_w, channel)
     patches = x.as_strided(shape, strides).reshape(x.shape[0], g.shape[1] * g.shape[2], -1)
     return torch.bmm(g.flatten(1, 2).transpose(1, 2), patches).unsqueeze(0)
+
+
+def _built_from_rows(x: Tensor, g: Tensor, window: Window) -> Tensor:
+    """The same with channels first: for few channels, unfolding copies whole rows of the image, not a few numbers."""
+    x = _padded(x, window).permute(0, 3, 1, 2).contiguous()
+    image, channel, row, column = x.stride()
+    (step_h, step_w), (gap_h, gap_w) = window.stride, window.dilation
+    shape = (x.shape[0], *window.kernel, x.shape[1], g.shape[1], g.shape[2])
+    strides = (image, row * gap_h, column * gap_w, channel, row * step_h, column * step_w)
+    patches = x.as_strided(shape, strides).reshape(x.shape[0], -1, g.shape[1] * g.shape[2])
+    return torch.bmm(patches, g.flatten(1, 2)).transpose(1, 2).unsqueeze(0)
 
 
 def _patches_numel(x: Tensor, g: Tensor, window: Window) -> int:
