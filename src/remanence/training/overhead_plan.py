@@ -25,6 +25,8 @@ PLAIN_STEPS = 3
 """Steps that are timed without recording before the cost of recording a step is known."""
 UNTIMED_END = 1.5
 """Factor by which the cost of the end is overestimated before any pass was timed: in small networks it takes longer."""
+PREPARATION = 4
+"""The first exact pass prepares for the model, however few examples it is over; that takes as long as these steps."""
 PLAIN_EVERY = 19
 """Of this many steps at least one is not recorded: if all were, nobody would see that plain ones became faster."""
 FRESH = 0.5
@@ -58,7 +60,7 @@ class OverheadPlan:
         self._epoch_steps, self._began = epoch_steps, clock()
         self._passes_spent, self._steps_spent = 0.0, 0.0
         self._is_spending = False
-        self._decision_cost = math.inf
+        self._upkeep = 0.0
         self._pass_cost: float | None = None
         self.passes, self.recorded_steps = 0, 0
         self._last_pass = start
@@ -99,15 +101,14 @@ class OverheadPlan:
         return self.allows(self._unavoidable(step), step)
 
     def _unavoidable(self, step: int) -> float:
-        """What is still to be spent in any case: on the decisions of all later steps, and at the end.
+        """What is still to be spent in any case: on the upkeep of all later steps, and at the end.
 
         The end is an exact pass, or in flight the part of one over examples that no step has measured.
         """
         end = self._expected_pass(step) * self._unmeasured / len(self._last_measured)
-        end *= 1.0 if self._pass_cost is not None else UNTIMED_END
-        return end + (
-            self._decision_cost * (self._total - step) if math.isfinite(self._decision_cost) else 0.0
-        )
+        if self._pass_cost is None and self._unmeasured:
+            end = UNTIMED_END * end + (PREPARATION * median(self._plain) if self._plain else 0.0)
+        return end + self._upkeep / max(1, step - self._start) * (self._total - step)
 
     def _expected_pass(self, step: int) -> float:
         """Cost of the last exact pass; one that was never timed is taken to cost an epoch of training."""
@@ -129,12 +130,12 @@ class OverheadPlan:
             self._passes_spent += self.clock() - began
 
     @contextmanager
-    def deciding(self) -> Iterator[None]:
-        """Count the time of a decision, which every step costs, however little else is done."""
+    def upkeep(self) -> Iterator[None]:
+        """Count the time of what every step costs, however little is recorded, and expect as much of later ones."""
         began = self.clock()
         with self.spending():
             yield
-        self._decision_cost = min(self._decision_cost, self.clock() - began)
+        self._upkeep += self.clock() - began
 
     @contextmanager
     def passing(self, step: int) -> Iterator[None]:

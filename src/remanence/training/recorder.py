@@ -200,7 +200,7 @@ class Recorder:
         plan = self._plan
         norms: FlightNorms | None = None
         with ExitStack() as hooks:
-            with plan.deciding():
+            with plan.upkeep():
                 rows, columns = self._signals.positions(ids)
                 recorded = self._in_flight and len(rows) > 0 and plan.records_step(columns, self._step)
                 # a step may be so short that even its errors cost too much
@@ -267,14 +267,16 @@ class Recorder:
 
     def _end_period(self, plan: OverheadPlan) -> None:
         """Keep the row of the steps in flight, or make a pass if the budget allows one."""
-        mean_square = self._signals.mean_square_error()
-        row = self._signals.take_row()
-        if mean_square is not None:
-            plan.note_errors(mean_square)
+        with plan.upkeep():
+            mean_square = self._signals.mean_square_error()
+            row = self._signals.take_row()
+            if mean_square is not None:
+                plan.note_errors(mean_square)
         if self._flies:
             if self._step == self._candidates[-1]:
                 self._measure_missing(row)
-            self._keep(row)
+            with plan.upkeep():
+                self._keep(row)
             return
         if self._ranks.decision_of_first(int(plan.makes_pass(self._step))):
             with plan.passing(self._step):

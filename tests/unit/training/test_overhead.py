@@ -107,20 +107,35 @@ def test_the_end_is_part_of_the_budget() -> None:
     assert 0.04 < plan.share <= 0.0501
 
 
-@pytest.mark.parametrize("decision", [0.002, 0.03])
-def test_decisions_are_part_of_the_budget(decision: float) -> None:
+@pytest.mark.parametrize("each_step", [0.002, 0.03])
+def test_upkeep_is_part_of_the_budget(each_step: float) -> None:
     """Every step pays for the question whether to record it, also when the answer is no until the end."""
     clock = Clock()
     plan = OverheadPlan(0.05, TOTAL, N, STEPS_PER_EPOCH, clock=clock)
     for step in range(TOTAL):
         columns = np.arange(step % STEPS_PER_EPOCH, N, STEPS_PER_EPOCH)
-        with plan.deciding():
-            clock.now += decision
+        with plan.upkeep():
+            clock.now += each_step
             recorded = plan.records_step(columns, step)
         seconds = 1.0 + 0.8 * recorded
         clock.now += seconds
         plan.note_step(columns, step, seconds, recorded=recorded)
     assert 0.045 < plan.share <= 0.0501
+
+
+def test_the_preparation_of_the_end_is_part_of_the_budget() -> None:
+    """One example is in no batch: the pass at the end is over it alone, and still has its fixed cost."""
+    clock, epochs = Clock(), 30
+    plan = OverheadPlan(0.05, epochs * STEPS_PER_EPOCH, N + 1, STEPS_PER_EPOCH, clock=clock)
+    for step in range(epochs * STEPS_PER_EPOCH):
+        columns = np.arange(step % STEPS_PER_EPOCH, N, STEPS_PER_EPOCH)
+        recorded = plan.records_step(columns, step)
+        seconds = 1.0 + 0.5 * recorded
+        clock.now += seconds
+        plan.note_step(columns, step, seconds, recorded=recorded)
+    with plan.spending():
+        clock.now += 4.0
+    assert 0.04 < plan.share <= 0.0501
 
 
 def test_preparing_the_first_recorded_step_is_charged_but_expected_of_no_other() -> None:
