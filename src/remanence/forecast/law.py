@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from remanence.errors import InputError
 
+Floats = NDArray[np.float64]
 _GRID = (31, 13)
 """Grid points for log B and log(C − 1); the cells around the best point are refined twice."""
 _ROUNDS = 12
@@ -55,53 +56,74 @@ def fit_law(losses: ArrayLike, steps: ArrayLike, reached: ArrayLike | None = Non
     if not (np.isfinite(P).all() and np.isfinite(k).all() and (P >= 0).all() and (k >= 0).all()):
         raise InputError("Losses and steps must be finite and not negative.")
     censored = np.zeros(P.shape, bool) if reached is None else ~np.asarray(reached, dtype=bool)
-    law = _least_deviations(P, k)
+    search = _GridSearch(P)
+    law = _least_deviations(search, k)
     for _ in range(_ROUNDS if censored.any() else 0):
         filled = np.where(censored, np.maximum(k, law(P)), k)
-        previous, law = law, _least_deviations(P, filled)
+        previous, law = law, _least_deviations(search, filled)
         if law == previous:
             break
     return law
 
 
-def _least_deviations(P: NDArray[np.float64], k: NDArray[np.float64]) -> UnlearningLaw:
+def _least_deviations(search: _GridSearch, k: Floats) -> UnlearningLaw:
     weights = np.ones_like(k)
     least = max(1.0, 0.02 * float(k.max()))
     for _ in range(_REWEIGHTED):
-        law = _least_squares(P, k, weights)
-        weights = least / np.maximum(np.abs(law(P) - k), least)
+        law = search.least_squares(k, weights)
+        weights = least / np.maximum(np.abs(law(search.P) - k), least)
     return law
 
 
-def _least_squares(
-    P: NDArray[np.float64], k: NDArray[np.float64], weights: NDArray[np.float64]
-) -> UnlearningLaw:
-    positive = P[P > _NOTHING]
-    if positive.size == 0 or not k.any():
-        return UnlearningLaw(float(weights @ k / weights.sum()), 0.0, float(np.e))
-    b = np.linspace(np.log(1e-2) - np.log(positive.max()), np.log(1e4) - np.log(positive.min()), _GRID[0])
-    c = np.linspace(np.log(1e-6), np.log(1e6), _GRID[1])
-    i, j = _best(P, k, weights, b, c)
-    for _ in range(2):
-        b = np.linspace(b[max(i - 1, 0)], b[min(i + 1, b.size - 1)], _GRID[0])
-        c = np.linspace(c[max(j - 1, 0)], c[min(j + 1, c.size - 1)], _GRID[1])
-        i, j = _best(P, k, weights, b, c)
-    B, C = float(np.exp(b[i])), 1 + float(np.exp(c[j]))
-    shape = np.log(B * P + C)
-    A = float((weights * shape) @ k) / float((weights * shape) @ shape)
-    return UnlearningLaw(max(0.0, A), B, C)
+class _Grid:
+    """Grid points of log B and log(C − 1), and ln(B P + C) at each of them."""
+
+    def __init__(self, P: Floats, b: tuple[float, float], c: tuple[float, float]) -> None:
+        self.b, self.c = np.linspace(*b, _GRID[0]), np.linspace(*c, _GRID[1])
+        self._shape = np.log(np.exp(self.b)[:, None, None] * P + (1 + np.exp(self.c))[None, :, None])
+        self._square = np.square(self._shape)
+
+    def best(self, k: Floats, weights: Floats) -> tuple[int, int]:
+        """The point with the least squares, using the best A."""
+        A = np.maximum(0.0, self._shape @ (weights * k) / (self._square @ weights))
+        residuals = A[..., None] * self._shape
+        residuals -= k
+        errors = np.square(residuals, out=residuals) @ weights
+        i, j = np.unravel_index(int(errors.argmin()), errors.shape)
+        return int(i), int(j)
+
+    def around(self, i: int, j: int) -> tuple[tuple[float, float], tuple[float, float]]:
+        """The ends of the cells around a point."""
+        b, c = self.b, self.c
+        return (
+            (b[max(i - 1, 0)], b[min(i + 1, b.size - 1)]),
+            (c[max(j - 1, 0)], c[min(j + 1, c.size - 1)]),
+        )
 
 
-def _best(
-    P: NDArray[np.float64],
-    k: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    b: NDArray[np.float64],
-    c: NDArray[np.float64],
-) -> tuple[int, int]:
-    """The grid point of log B and log(C − 1) with the least squares, using the best A."""
-    shape = np.log(np.exp(b)[:, None, None] * P + (1 + np.exp(c))[None, :, None])
-    A = np.maximum(0.0, shape @ (weights * k) / (np.square(shape) @ weights))
-    errors = np.square(A[..., None] * shape - k) @ weights
-    i, j = np.unravel_index(int(errors.argmin()), errors.shape)
-    return int(i), int(j)
+class _GridSearch:
+    """Least squares for some losses. Rounds of reweighting ask for the same grids again, so these are kept."""
+
+    def __init__(self, P: Floats) -> None:
+        self.P = P
+        self._grids: dict[tuple[tuple[float, float], tuple[float, float]], _Grid] = {}
+
+    def _grid(self, b: tuple[float, float], c: tuple[float, float]) -> _Grid:
+        if (b, c) not in self._grids:
+            self._grids[b, c] = _Grid(self.P, b, c)
+        return self._grids[b, c]
+
+    def least_squares(self, k: Floats, weights: Floats) -> UnlearningLaw:
+        positive = self.P[self.P > _NOTHING]
+        if positive.size == 0 or not k.any():
+            return UnlearningLaw(float(weights @ k / weights.sum()), 0.0, float(np.e))
+        ends = np.log(1e-2) - np.log(positive.max()), np.log(1e4) - np.log(positive.min())
+        grid = self._grid(ends, (np.log(1e-6), np.log(1e6)))
+        i, j = grid.best(k, weights)
+        for _ in range(2):
+            grid = self._grid(*grid.around(i, j))
+            i, j = grid.best(k, weights)
+        B, C = float(np.exp(grid.b[i])), 1 + float(np.exp(grid.c[j]))
+        shape = np.log(B * self.P + C)
+        A = float((weights * shape) @ k) / float((weights * shape) @ shape)
+        return UnlearningLaw(max(0.0, A), B, C)
