@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -503,9 +504,70 @@ def section(setting: Setting, rows: Sequence[Mapping[str, Any]], name: str) -> s
     return "\n\n".join(parts) + "\n"
 
 
+WANTED = (("hardest", "finetune", 0.25), ("hardest", "retrain", 0.5), ("upper quartile", "finetune", 0.15))
+"""Largest shares of the median steps of another method that `auto` should take."""
+POOLED = ("digits", "digits-auto-before", "digits-auto")
+"""Settings in which `reset` with distillation, which `auto` uses on the hardest, is as it is today."""
+
+
+def wanted_and_found(folder: Path) -> str:
+    """What was wanted of `auto`, what the seeds that decide show, and all seeds of the same method together."""
+    rows = _results(folder, "digits-auto")
+    lines = ["## Wanted and found", ""]
+    for kind, method, most in WANTED:
+        own = [row for row in rows if row["set"] == kind and "method" in row]
+        median, _ = median_of([row for row in own if row["method"] == "auto"])
+        share = ratio(median, own, method)
+        met = median is not None and float(share.removeprefix("< ")) <= most
+        lines.append(
+            f"- {kind}, steps of `auto` as a share of `{method}`: {share} (wanted {most} or less: "
+            f"{'reached' if met else '**not reached**'})"
+        )
+    for kind in DIGITS.sets:
+        own = [row for row in rows if row["set"] == kind]
+        oracles = [row for row in own if "oracle" in row]
+        gates = (
+            gate_rate([row for row in own if row.get("method") == "auto"], oracles),
+            gate_rate(oracles, oracles),
+        )
+        (passed, pairs), (other, others) = gates
+        lines.append(
+            f"- {kind}, relearning gate: passed by `auto` in {passed} of {pairs} pairs ({passed / pairs:.0%}), by "
+            f"oracles beside each other in {other} of {others} ({other / others:.0%})"
+        )
+    pool = [row for name in POOLED for row in _results(folder, name)]
+    hard = [row for row in pool if row["set"] == "hardest" and "method" in row]
+    median, _ = median_of([row for row in hard if row["method"] == "reset, distilled"])
+    seeds = len({row["seed"] for row in hard})
+    retrained = (
+        median_of(
+            [
+                row
+                for row in _results(folder, name)
+                if (row["set"], row.get("method")) == ("hardest", "retrain")
+            ]
+        )
+        for name in POOLED
+    )
+    per_setting = ", ".join(f"{steps or math.inf:.0f}" for steps, _ in retrained)
+    shares = ", ".join(f"{ratio(median, hard, method)} of `{method}`" for method in ("finetune", "retrain"))
+    lines += [
+        "",
+        f"Five seeds are few: medians of `retrain` on the hardest were {per_setting} steps. All {seeds} seeds of "
+        f"{', '.join(POOLED)} together, which nobody had planned beforehand: `reset, distilled`, which is what `auto` "
+        f"does with the hardest, takes {median or math.inf:.0f} steps (median), {shares}.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _results(folder: Path, name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((folder / f"fast_forgetting_{name}.json").read_text())
+    return rows
+
+
 def write_page(path: Path, folder: Path) -> None:
-    """The introduction, and one section per setting with numbers."""
-    parts = [INTRODUCTION]
+    """The introduction, what was found, and one section per setting with numbers."""
+    parts = [INTRODUCTION, wanted_and_found(folder)]
     for name, setting in SETTINGS.items():
         numbers = folder / f"fast_forgetting_{name}.json"
         if numbers.exists():
