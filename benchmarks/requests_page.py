@@ -36,7 +36,8 @@ def page(results: list[dict[str, Any]], oracles: int) -> str:
         "",
         "The run (seed 41) and its requests were looked at by nobody while rules and defaults were chosen "
         "([decision 17](../decisions/0017-routing-and-costs.md)). Budgets of 0, 12 and 40 models are wanted; those "
-        "that are not in the table were not run with this code.",
+        "that are not in the table were not run with this code. A row that was computed on another processor has other "
+        "models and oracles, since training rounds differently there.",
     ]
     lines += ["", "## Wanted and found", "", *map(_wanted, results)]
     for result in results:
@@ -64,11 +65,20 @@ def _wanted(result: dict[str, Any]) -> str:
         f"{total['to_the_budget']} of {total['requests']} requests",
         f"within five points of the oracles' mean in {total['close']} of {total['requests']} requests, a fresh oracle "
         f"in {total['oracle_close']}",
-        f"break-even with audits after {found or 'no number of'} requests (wanted {wanted} or fewer: "
-        f"{_reached(found is not None and found <= wanted)}), without them after {total['break_even'] or 'no number'}",
+        f"break-even with audits after {_requests(found)} (wanted {wanted} or fewer: "
+        f"{_reached(found is not None and found <= wanted)}), without them after {_requests(total['break_even'])}",
         f"if every request that was not forgotten is retrained as well, after {_with_failures(total)}",
     ]
+    if not models:
+        parts.append(
+            "without models a request ends soon after the forecast steps, when accuracy is back, so that the error of "
+            "the forecast says little"
+        )
     return f"- **{models} models**: " + "; ".join(parts) + "."
+
+
+def _requests(number: int | None) -> str:
+    return "no number of requests" if number is None else f"{number} request{'s' * (number != 1)}"
 
 
 def _with_failures(total: dict[str, Any]) -> str:
@@ -76,8 +86,8 @@ def _with_failures(total: dict[str, Any]) -> str:
     failed = total["outcomes"].get("not forgotten", 0) / total["requests"]
     saved = 1 - total["request_of_retraining"] - total["audit_of_retraining"] - failed
     if saved <= 0:
-        return "no number"
-    return str(max(1, math.ceil(total["calibration_of_retraining"] / saved)))
+        return _requests(None)
+    return _requests(max(1, math.ceil(total["calibration_of_retraining"] / saved)))
 
 
 def _reached(is_reached: bool) -> str:
@@ -98,7 +108,7 @@ def _budget(models: int, total: dict[str, Any]) -> str:
         f"{total['calibration_of_retraining']:.1f}",
         f"{total['request_of_retraining']:.2f}",
         f"{total['audit_of_retraining']:.2f}",
-        *("never" if total[name] is None else f"{total[name]} requests" for name in _BREAK_EVEN),
+        *(_requests(total[name]) for name in _BREAK_EVEN),
         f"{total['total_of_retrainings']:.2f}",
         f"{total['total_of_retrainings_with_audits']:.2f}",
     )
