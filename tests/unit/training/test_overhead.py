@@ -1,5 +1,7 @@
 """The budget of a recorder, with a clock of our own; and norms between measurements."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -52,107 +54,101 @@ def test_nothing_is_spent_where_errors_are_negligible() -> None:
     assert late[-1] == EPOCHS
 
 
-def steps_in_flight(
-    overhead: float, extra: float, *, shuffled: bool = True
-) -> tuple[OverheadPlan, np.ndarray]:
-    """Steps of one second, `extra` more if recorded; how often each example was measured."""
-    clock = Clock()
-    plan = OverheadPlan(overhead, TOTAL, N, STEPS_PER_EPOCH, clock=clock)
-    counts, generator = np.zeros(N, np.int64), np.random.default_rng(0)
-    for step in range(TOTAL):
-        if step % STEPS_PER_EPOCH == 0:
-            order = generator.permutation(N) if shuffled else np.arange(N)
-        columns = order[step % STEPS_PER_EPOCH :: STEPS_PER_EPOCH]
-        recorded = plan.records_step(columns, step)
-        seconds = 1.0 + extra * recorded
-        clock.now += seconds
-        plan.note_step(columns, step, seconds, recorded=recorded)
-        plan.note_errors(1.0)
-        counts[columns] += recorded
-    return plan, counts
+class Flight:
+    """A training whose steps may be recorded: one second per step, and more where the test says so.
+
+    Args:
+        extra: what a step takes longer, by its number and whether it is recorded.
+        overhead, epochs, per_epoch: the budget and the length of the training.
+        n: number of examples; batches are over the first `seen` of them, all by default.
+        upkeep: seconds that the question whether to record takes at each step.
+        plain: seconds of a step that is not recorded, by its number.
+        shuffled: whether every epoch has another order.
+    """
+
+    def __init__(
+        self,
+        extra: Callable[[int, bool], float],
+        *,
+        overhead: float = 0.05,
+        epochs: int = EPOCHS,
+        per_epoch: int = STEPS_PER_EPOCH,
+        n: int = N,
+        seen: int | None = None,
+        upkeep: float = 0.0,
+        plain: Callable[[int], float] = lambda step: 1.0,
+        shuffled: bool = False,
+    ) -> None:
+        self.clock = Clock()
+        self.plan = OverheadPlan(overhead, epochs * per_epoch, n, per_epoch, clock=self.clock)
+        self.counts, self.extra, self.recorded = np.zeros(n, np.int64), 0.0, []
+        generator, order = np.random.default_rng(0), np.arange(seen or n)
+        for step in range(epochs * per_epoch):
+            if shuffled and step % per_epoch == 0:
+                generator.shuffle(order)
+            columns = order[step % per_epoch :: per_epoch]
+            with self.plan.upkeep():
+                self.clock.now += upkeep
+                recorded = self.plan.records_step(columns, step)
+            longer = extra(step, recorded)
+            seconds = plain(step) + longer
+            self.clock.now += seconds
+            self.plan.note_step(columns, step, seconds, recorded=recorded)
+            self.plan.note_errors(1.0)
+            self.counts[columns] += recorded
+            self.extra += longer
+            self.recorded += [step] * recorded
+
+    def end(self, seconds: float) -> None:
+        with self.plan.spending():
+            self.clock.now += seconds
 
 
 @pytest.mark.parametrize("extra", [0.14, 0.5])
 @pytest.mark.parametrize("shuffled", [True, False])
 def test_steps_in_flight_keep_to_the_budget_and_reach_every_example(extra: float, shuffled: bool) -> None:
-    plan, counts = steps_in_flight(0.05, extra, shuffled=shuffled)
-    assert 0.045 < plan.share <= 0.0501
-    assert plan.recorded_steps == pytest.approx(0.05 / extra * TOTAL, rel=0.1)
-    assert counts.min() >= 0.4 * counts.mean()
+    run = Flight(lambda _, recorded: extra * recorded, shuffled=shuffled)
+    assert 0.045 < run.plan.share <= 0.0501
+    assert run.plan.recorded_steps == pytest.approx(0.05 / extra * TOTAL, rel=0.1)
+    assert run.counts.min() >= 0.4 * run.counts.mean()
 
 
 def test_a_cheap_measurement_is_made_at_nearly_every_step() -> None:
-    plan, counts = steps_in_flight(0.05, 0.001)
-    assert counts.mean() >= 0.94 * EPOCHS  # some steps are timed without it
-    assert counts.min() >= 0.85 * EPOCHS
-    assert plan.share < 0.01
+    run = Flight(lambda _, recorded: 0.001 * recorded, shuffled=True)
+    assert run.counts.mean() >= 0.94 * EPOCHS  # some steps are timed without it
+    assert run.counts.min() >= 0.85 * EPOCHS
+    assert run.plan.share < 0.01
 
 
 def test_the_end_is_part_of_the_budget() -> None:
     """Steps are so expensive to record that most examples are only measured at the end, for which budget is left."""
-    clock, steps_per_epoch, epochs, n = Clock(), 100, 30, 1000
-    plan = OverheadPlan(0.05, epochs * steps_per_epoch, n, steps_per_epoch, clock=clock)
-    measured = np.zeros(n, bool)
-    for step in range(epochs * steps_per_epoch):
-        columns = np.arange(step % steps_per_epoch, n, steps_per_epoch)
-        recorded = plan.records_step(columns, step)
-        seconds = 1.0 + 10.0 * recorded
-        clock.now += seconds
-        plan.note_step(columns, step, seconds, recorded=recorded)
-        measured[columns] |= recorded
-    assert plan.recorded_steps > 1
-    assert measured.mean() < 0.5
-    with plan.spending():
-        clock.now += 100.0 * (~measured).mean()
-    assert 0.04 < plan.share <= 0.0501
+    run = Flight(lambda _, recorded: 10.0 * recorded, epochs=30, per_epoch=100, n=1000)
+    missing = (run.counts == 0).mean()
+    assert run.plan.recorded_steps > 1
+    assert missing > 0.5
+    run.end(100.0 * missing)
+    assert 0.04 < run.plan.share <= 0.0501
 
 
-@pytest.mark.parametrize("each_step", [0.002, 0.03])
-def test_upkeep_is_part_of_the_budget(each_step: float) -> None:
+@pytest.mark.parametrize("upkeep", [0.002, 0.03])
+def test_upkeep_is_part_of_the_budget(upkeep: float) -> None:
     """Every step pays for the question whether to record it, also when the answer is no until the end."""
-    clock = Clock()
-    plan = OverheadPlan(0.05, TOTAL, N, STEPS_PER_EPOCH, clock=clock)
-    for step in range(TOTAL):
-        columns = np.arange(step % STEPS_PER_EPOCH, N, STEPS_PER_EPOCH)
-        with plan.upkeep():
-            clock.now += each_step
-            recorded = plan.records_step(columns, step)
-        seconds = 1.0 + 0.8 * recorded
-        clock.now += seconds
-        plan.note_step(columns, step, seconds, recorded=recorded)
-    assert 0.045 < plan.share <= 0.0501
+    run = Flight(lambda _, recorded: 0.8 * recorded, upkeep=upkeep)
+    assert 0.045 < run.plan.share <= 0.0501
 
 
 def test_the_preparation_of_the_end_is_part_of_the_budget() -> None:
     """One example is in no batch: the pass at the end is over it alone, and still has its fixed cost."""
-    clock, epochs = Clock(), 30
-    plan = OverheadPlan(0.05, epochs * STEPS_PER_EPOCH, N + 1, STEPS_PER_EPOCH, clock=clock)
-    for step in range(epochs * STEPS_PER_EPOCH):
-        columns = np.arange(step % STEPS_PER_EPOCH, N, STEPS_PER_EPOCH)
-        recorded = plan.records_step(columns, step)
-        seconds = 1.0 + 0.5 * recorded
-        clock.now += seconds
-        plan.note_step(columns, step, seconds, recorded=recorded)
-    with plan.spending():
-        clock.now += 4.0
-    assert 0.04 < plan.share <= 0.0501
+    run = Flight(lambda _, recorded: 0.5 * recorded, epochs=30, n=N + 1, seen=N)
+    run.end(4.0)
+    assert 0.04 < run.plan.share <= 0.0501
 
 
 def test_preparing_the_first_recorded_step_is_charged_but_expected_of_no_other() -> None:
-    clock = Clock()
-    plan = OverheadPlan(0.05, TOTAL, N, STEPS_PER_EPOCH, clock=clock)
-    extra = 0.0
-    for step in range(TOTAL):
-        columns = np.arange(step % STEPS_PER_EPOCH, N, STEPS_PER_EPOCH)
-        recorded = plan.records_step(columns, step)
-        longer = 0.5 * recorded + 10.0 * (step == 0)
-        clock.now += 1.0 + longer
-        plan.note_step(columns, step, 1.0 + longer, recorded=recorded)
-        extra += longer
-        if step == 10 * STEPS_PER_EPOCH:
-            assert plan.recorded_steps > 4, "the preparation is not expected again"
-    assert plan.spent == pytest.approx(extra, rel=0.01)
-    assert 0.045 < plan.share <= 0.0501
+    run = Flight(lambda step, recorded: 0.5 * recorded + 10.0 * (step == 0))
+    assert run.plan.spent == pytest.approx(run.extra, rel=0.01)
+    assert 0.045 < run.plan.share <= 0.0501
+    assert run.recorded[4] < 10 * STEPS_PER_EPOCH, "the preparation is not expected again"
 
 
 def test_errors_are_not_read_if_that_leaves_nothing_for_the_last_pass() -> None:
@@ -173,33 +169,18 @@ def test_errors_are_not_read_if_that_leaves_nothing_for_the_last_pass() -> None:
 
 def test_the_account_is_right_where_steps_become_faster() -> None:
     """The first steps of a process are slower; a recorded one is compared with plain ones of its own time."""
-    clock = Clock()
-    plan = OverheadPlan(0.05, TOTAL, N, STEPS_PER_EPOCH, clock=clock)
-    extra = 0.0
-    for step in range(TOTAL):
-        columns = np.arange(step % STEPS_PER_EPOCH, N, STEPS_PER_EPOCH)
-        recorded = plan.records_step(columns, step)
-        plain = 3.0 if step < 100 else 1.0
-        seconds = plain * (1.0 + recorded)
-        clock.now += seconds
-        plan.note_step(columns, step, seconds, recorded=recorded)
-        extra += plain * recorded
-    assert plan.spent == pytest.approx(extra, rel=0.1)
+
+    def plain(step: int) -> float:
+        return 3.0 if step < 100 else 1.0
+
+    run = Flight(lambda step, recorded: plain(step) * recorded, plain=plain)
+    assert run.plan.spent == pytest.approx(run.extra, rel=0.1)
 
 
 def test_a_measurement_that_is_cheaper_than_at_the_end_needs_no_budget() -> None:
     """In a run too short for its budget, recording the steps of one epoch costs less than a pass at the end."""
-    clock, epochs = Clock(), 4
-    plan = OverheadPlan(0.01, epochs * STEPS_PER_EPOCH, N, STEPS_PER_EPOCH, clock=clock)
-    counts = np.zeros(N, np.int64)
-    for step in range(epochs * STEPS_PER_EPOCH):
-        columns = np.arange(step % STEPS_PER_EPOCH, N, STEPS_PER_EPOCH)
-        recorded = plan.records_step(columns, step)
-        seconds = 1.0 + 0.5 * recorded
-        clock.now += seconds
-        plan.note_step(columns, step, seconds, recorded=recorded)
-        counts[columns] += recorded
-    assert (counts == 1).all()
+    run = Flight(lambda _, recorded: 0.5 * recorded, overhead=0.01, epochs=4)
+    assert (run.counts == 1).all()
 
 
 def test_interpolated_norms_follow_the_errors_and_keep_the_measured_ones() -> None:
