@@ -8,6 +8,9 @@ from typing import Any
 _ERROR = 0.5
 """Largest error of the forecast, as a share of that of the constant."""
 _BREAK_EVEN = ("break_even", "break_even_with_audits")
+_GUARANTEED = 0.8
+_AFTER = {0: 1, 12: 20}
+"""Requests after which a number of models should have paid, audits counted."""
 
 
 def page(results: list[dict[str, Any]], oracles: int) -> str:
@@ -58,17 +61,24 @@ def _wanted(result: dict[str, Any]) -> str:
     total, models = result["summary"], result["models"]
     constant = total["median_error_constant"]
     share = total["median_error"] / constant if constant else math.inf
-    wanted, found = (20 if models else 1), total["break_even_with_audits"]
+    found, aim = total["break_even_with_audits"], ""
+    if models in _AFTER:
+        met = found is not None and found <= _AFTER[models]
+        aim = f" (wanted {_AFTER[models]} or fewer: {_reached(met)})"
     parts = [
         f"the forecast's error is {share:.2f} of the constant's (wanted 0.5 or less: {_reached(share <= _ERROR)})",
         f"the interval of the median request is {total['median_width']:.0f} steps wide; it reaches up to the budget in "
         f"{total['to_the_budget']} of {total['requests']} requests",
         f"within five points of the oracles' mean in {total['close']} of {total['requests']} requests, a fresh oracle "
         f"in {total['oracle_close']}",
-        f"break-even with audits after {_requests(found)} (wanted {wanted} or fewer: "
-        f"{_reached(found is not None and found <= wanted)}), without them after {_requests(total['break_even'])}",
+        f"break-even with audits after {_requests(found)}{aim}, without them after {_requests(total['break_even'])}",
         f"if every request that was not forgotten is retrained as well, after {_with_failures(total)}",
     ]
+    if total["inside"] < _GUARANTEED * total["requests"]:
+        parts.append(
+            f"**the interval held {total['inside']} of {total['requests']} requests**, fewer than the {_GUARANTEED:.0%} that "
+            "are guaranteed on average over calibrations"
+        )
     if not models:
         parts.append(
             "without models a request ends soon after the forecast steps, when accuracy is back, so that the error of "
