@@ -76,8 +76,8 @@ def _wanted(result: dict[str, Any]) -> str:
     ]
     if total["inside"] < _GUARANTEED * total["requests"]:
         parts.append(
-            f"**the interval held {total['inside']} of {total['requests']} requests**, fewer than the {_GUARANTEED:.0%} that "
-            "are guaranteed on average over calibrations"
+            f"**the interval held {total['inside']} of {total['requests']} requests**, fewer than the "
+            f"{_GUARANTEED:.0%} that are guaranteed on average over calibrations"
         )
     if not models:
         parts.append(
