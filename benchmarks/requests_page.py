@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from remanence.forecast.conformal import guaranteed_coverage
+
 _ERROR = 0.5
 """Largest error of the forecast, as a share of that of the constant."""
 _BREAK_EVEN = ("break_even", "break_even_with_audits")
-_GUARANTEED = 0.8
+_GUARANTEED = guaranteed_coverage(0.9)
 _AFTER = {0: 1, 12: 20}
 """Requests after which a number of models should have paid, audits counted."""
 
