@@ -64,6 +64,7 @@ def figure_stage(study: Study) -> FigureStage:
         data=study.task.data,
         gate=study.gate,
         explored=study.explored,
+        references=study.unlearn.references,
     )
     return FigureStage(
         figure=study.figure,

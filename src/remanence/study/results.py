@@ -33,6 +33,7 @@ class FigureSettings:
     data: DataSource
     gate: GateSection
     explored: int
+    references: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

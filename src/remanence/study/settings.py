@@ -113,6 +113,7 @@ class UnlearnSection:
         learning_rate: used when it is not tuned.
         options: further hyperparameters, one table per method.
         per_method: length, measurements, learning rates or noise of single methods, one table per method.
+        references: those of `methods` that are shown for comparison; the claim is not about them.
     """
 
     methods: tuple[str, ...] = ("finetune",)
@@ -125,6 +126,7 @@ class UnlearnSection:
     learning_rate: float = 0.01
     options: Mapping[str, Any] = field(default_factory=dict)
     per_method: Mapping[str, Any] = field(default_factory=dict)
+    references: tuple[str, ...] = ()
 
     def of(self, method: str) -> MethodSection:
         """What differs for this method."""
@@ -133,6 +135,11 @@ class UnlearnSection:
     def __post_init__(self) -> None:
         not_empty(self, "methods")
         distinct(self, "methods")
+        if not set(self.references) < set(self.methods):
+            raise InputError(
+                f"`references` must be some of `methods` ({', '.join(self.methods)}), not all; "
+                f"got {', '.join(self.references)}."
+            )
         positive(self, "every", "first_epochs", "learning_rate", "epochs")
         at_least(0, self, "sample", "first_every")
         for method, options in self.options.items():

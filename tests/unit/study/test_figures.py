@@ -83,6 +83,14 @@ def test_two_methods_make_two_lines(name: str, lines: int, verdicts: int, tmp_pa
     assert methods == {(method, start + seed) for method, start in longer.items() for seed in range(5)}
 
 
+def test_reference_methods_are_shown_and_the_claim_is_not_about_them(tmp_path: Path) -> None:
+    changes = ["seeds=5", 'unlearn.methods=["finetune", "scrub"]', 'unlearn.references=["scrub"]']
+    result = made("svhn", changes, tmp_path)
+    assert len({row[0] for row in result.tables["Epochs to unlearn"].rows}) == 4
+    assert len(result.verdicts) == 2
+    assert not any("scrub" in verdict.claim for verdict in result.verdicts)
+
+
 def test_the_demo_sums_up_every_band_over_seeds(tmp_path: Path) -> None:
     result = made("demo", ["seeds=3"], tmp_path)
     numbers = result.numbers

@@ -128,6 +128,7 @@ def test_another_model_brings_its_own_options() -> None:
         ("group.batches=1", "`batches` must be at least 2"),
         ("group.draws=0", "`draws` must be a finite number above 0"),
         ("group.sigmas=[]", "`sigmas` must name at least one"),
+        ('unlearn.references=["finetune"]', r"`references` must be some of `methods` \(finetune\), not all"),
     ],
 )
 def test_a_wrong_setting_is_named_with_the_nearest(override: str, sentence: str) -> None:

@@ -33,7 +33,11 @@ def make(parts: Parts, settings: FigureSettings) -> Result:
     """One line for each metric, noise level, method and size."""
     runs = list(timed(parts, settings.metrics, settings))
     series = _series(runs)
-    verdicts = [rising(group, f"{settings.claim} Here: {name}.") for name, group in series.items()]
+    verdicts = [
+        rising(group, f"{settings.claim} Here: {name}.")
+        for name, group in series.items()
+        if group[0].role["method"] not in settings.references
+    ]
     drawn = times_figure([_drawn(name, group) for name, group in series.items()])
     return Result(
         numbers={"durations": [run.row() for run in runs]},
