@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test fuzz test-all test-journeys test-sweeps test-data test-devices test-own-model test-gpu test-adapters test-kills test-ray test-sinks test-browser screenshots vendor lint format bench bench-accounting bench-attacks bench-audit bench-dashboard bench-dashboard-load bench-fast-forgetting bench-methods bench-norms bench-recorder bench-relearning bench-requests bench-study peers docs reference clean bench-streams bench-verdicts
+.PHONY: help demo test fuzz test-all test-journeys test-sweeps test-data test-devices test-own-model test-gpu test-adapters test-kills test-ray test-sinks test-browser screenshots vendor lint format bench bench-accounting bench-attacks bench-audit bench-dashboard bench-dashboard-load bench-fast-forgetting bench-norms bench-recorder bench-relearning bench-requests bench-study peers docs reference clean bench-streams bench-verdicts
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -85,10 +85,6 @@ $(VENV)-adapters/.done: pyproject.toml constraints.txt
 test-adapters: $(VENV)-adapters/.done ## the Lightning and Hugging Face callbacks and the model signature against the real packages
 	$(VENV)-adapters/bin/python -m pytest tests/adapters
 
-bench-methods: $(VENV)/.core ## the study `methods`: time to unlearn of every method, easiest against hardest digits; a quarter of an hour on two cores
-	$(BIN)/remanence study run methods --store .bench/studies
-	$(BIN)/remanence study export methods --store .bench/studies --out docs/results
-
 $(VENV)/.ray: $(VENV)/.dev
 	@echo "Installing Ray (257 MB)"
 	$(INSTALL) '.[ray]'
@@ -167,7 +163,7 @@ test-kills: $(VENV)/.core ## SIGKILL a training run twenty times, resume it, com
 bench-attacks: $(VENV)/.core ## the power of U-LiRA, BaVarIA and RMIA with 2 to 16 shadow models on a planted leak; two minutes on one core
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/attacks.py
 
-bench-relearning: $(VENV)/.core ## an audit of every method on digits, with relearning; five minutes on one core; writes a section of docs/results/methods.md
+bench-relearning: $(VENV)/.core ## an audit of every method on digits, with relearning; five minutes on one core; writes docs/results/relearning.md
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/relearning.py --work .bench/relearning
 
 bench-fast-forgetting: $(VENV)/.core ## joint time of every method on hard, middle and mixed digits, beside oracles; an hour on one core; SETTING=digits-auto
@@ -190,7 +186,7 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(INSTALL) '.[docs]'
 	@touch $@
 
-bench: bench-norms bench-accounting bench-recorder bench-methods bench-audit bench-study bench-requests bench-streams bench-verdicts bench-dashboard bench-dashboard-load ## all benchmarks
+bench: bench-norms bench-accounting bench-recorder bench-audit bench-study bench-requests bench-streams bench-verdicts bench-dashboard bench-dashboard-load ## all benchmarks
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/zensical build --strict --clean

@@ -120,7 +120,7 @@ evaluation after step 0.
 
 *Hardest*: the highest privacy losses. *Upper quartile*: those around the 75 % quantile. *Mixture*: half of them
 from the hardest, half from the easier half of the data. The hyperparameters of `reset` and `shrink_perturb` were
-chosen on seeds 0 to 3 of digits (about 25 settings were looked at), those of the others in [methods](methods.md) or
+chosen on seeds 0 to 3 of digits (about 25 settings were looked at), those of the others as [here](relearning.md) or
 in the prototype: settings of ours were explored more than those of the others.
 
 *digits* (seeds 20 to 24) was measured before `auto` decided per example. There, the targets of `out_of_fold` were mean

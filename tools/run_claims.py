@@ -28,6 +28,7 @@ STUDIES = (
     "l1-sparse",
     "rankings",
     "predictors",
+    "methods",
     "hardest",
     "forget-set-sizes",
     "svhn",
