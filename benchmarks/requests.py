@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from requests_page import page
+from requests_page import COVERAGE, page
 
 from remanence.audit import METRICS, evaluate
 from remanence.experiments import Relearning, cached_oracle, oracle_seed
@@ -43,11 +43,11 @@ EPOCHS_AFTER = 3
 """Epochs of the test that a calibration set stays forgotten."""
 
 
-def prepared(work: Path, workers: int, models: int) -> tuple[Run, Calibration | None]:
+def prepared(folder: Path, workers: int, models: int, seed: int = RUN_SEED) -> tuple[Run, Calibration | None]:
     """A run that nobody looked at while rules and defaults were chosen, calibrated if models are asked for."""
-    settings = RunSettings("digits", "small_conv", RECIPE, seed=RUN_SEED, model_options={"width": 16})
-    train_run(settings, work / f"run-{models}", resume=True)
-    run = open_run(work / f"run-{models}")
+    settings = RunSettings("digits", "small_conv", RECIPE, seed=seed, model_options={"width": 16})
+    train_run(settings, folder, resume=True)
+    run = open_run(folder)
     if not models:
         return run, None
     if not (run.folder.path / "calibration" / SEAL).exists():
@@ -144,7 +144,7 @@ def break_even(cost: float, saved: float) -> int | None:
 
 def summary(run: Run, rows: list[dict[str, Any]], calibration: Calibration | None) -> dict[str, Any]:
     retraining = RECIPE.total_steps(len(run.data()[0]))
-    known = [run.steps for run in calibration.runs()] if calibration else [row["taken"] for row in rows]
+    known = [run.steps for run in calibration.runs] if calibration else [row["taken"] for row in rows]
     constant, cost = float(np.median(known)), calibration_steps(run, calibration)
     per_request = float(np.mean([row["stopped_at"] for row in rows]))
     audit = audit_steps(run, rows)
@@ -186,13 +186,15 @@ def main() -> None:
     torch.set_num_threads(1)
     (given.work / "nowhere").mkdir(parents=True, exist_ok=True)
     for models in given.models:
-        run, calibration = prepared(given.work, given.workers, models)
+        run, calibration = prepared(given.work / f"run-{models}", given.workers, models)
         rows = [carry_out(run, forget_set, given.work, models) for forget_set in draw(run)]
         results = {"models": models, "summary": summary(run, rows, calibration), "requests": rows}
         atomic.write_text(given.results / f"requests_{models}.json", json.dumps(results, indent=1) + "\n")
         print(json.dumps(results["summary"], indent=1))
     found = sorted(given.results.glob("requests_*.json"), key=lambda path: int(path.stem.split("_")[1]))
-    atomic.write_text(given.page, page([json.loads(path.read_text()) for path in found], ORACLES))
+    kept = given.results / COVERAGE
+    coverage = json.loads(kept.read_text()) if kept.exists() else []
+    atomic.write_text(given.page, page([json.loads(path.read_text()) for path in found], ORACLES, coverage))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import median
 from typing import Any
 
 from remanence.forecast.conformal import guaranteed_coverage
@@ -15,7 +16,11 @@ _AFTER = {0: 1, 12: 20}
 """Requests after which a number of models should have paid, audits counted."""
 
 
-def page(results: list[dict[str, Any]], oracles: int) -> str:
+COVERAGE = "forecast_coverage.json"
+"""What `forecast_coverage.py` writes beside the results."""
+
+
+def page(results: list[dict[str, Any]], oracles: int, coverage: list[dict[str, Any]]) -> str:
     """The results as a page of the documentation, one section per number of reference models."""
     lines = [
         "# Are forecasts of unlearning true, and does it pay?",
@@ -45,6 +50,8 @@ def page(results: list[dict[str, Any]], oracles: int) -> str:
         "models and oracles, since training rounds differently there.",
     ]
     lines += ["", "## Wanted and found", "", *map(_wanted, results)]
+    if coverage:
+        lines += _coverage(coverage)
     for result in results:
         lines += [
             "",
@@ -56,6 +63,46 @@ def page(results: list[dict[str, Any]], oracles: int) -> str:
             *map(_request, result["requests"]),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _coverage(rows: list[dict[str, Any]]) -> list[str]:
+    """How often the interval held on fresh runs, by way of forecasting."""
+    groups = [
+        (models, way, [row for row in rows if row["models"] == models and way in ("all", row["way"])])
+        for models in sorted({row["models"] for row in rows})
+        for way in ("all", *sorted({row["way"] for row in rows}))
+    ]
+    names = {"by_way": "one law per way", "one_law": "one law for all"}
+    return [
+        "",
+        "## How often the interval holds on fresh runs",
+        "",
+        "Runs and requests that nobody saw before (`benchmarks/forecast_coverage.py`, settings committed before they "
+        "were run). The time of a request depends on what `auto` does to its hardest examples (its *way*) more than on "
+        "its privacy losses, so it is forecast from calibration sets of the same way. Beside it, on the same requests "
+        "and calibrations, one law for all sets, as `plan` had it before. *Error* is the median distance of forecast "
+        "and steps.",
+        "",
+        "| reference models | way | seeds | requests | "
+        + " | ".join(f"{name}: inside | error | median width" for name in names.values())
+        + " |",
+        "|" + "---|" * (4 + 3 * len(names)),
+        *(_covered(models, way, group, tuple(names)) for models, way, group in groups if group),
+    ]
+
+
+def _covered(models: int, way: str, rows: list[dict[str, Any]], names: tuple[str, ...]) -> str:
+    cells = [str(models), way, str(len({row["seed"] for row in rows})), str(len(rows))]
+    for name in names:
+        forecasts = [(row["forecasts"][name], row["taken"]) for row in rows]
+        inside = sum(each["low"] <= taken <= each["high"] for each, taken in forecasts)
+        error = median(abs(each["steps"] - taken) for each, taken in forecasts)
+        cells += [
+            f"{inside}/{len(rows)}",
+            f"{error:.0f}",
+            f"{median(each['high'] - each['low'] for each, _ in forecasts):.0f}",
+        ]
+    return f"| {' | '.join(cells)} |"
 
 
 def _wanted(result: dict[str, Any]) -> str:

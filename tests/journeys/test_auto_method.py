@@ -35,8 +35,8 @@ def test_every_level_was_tried_by_the_methods_that_may_be_used_there_and_targets
     calibrated: Path,
 ) -> None:
     calibration = read_calibration(open_run(calibrated / "run"))
-    assert calibration.methods == (ROUTED,)
-    assert len(calibration.runs()) == 20
+    assert calibration.method == ROUTED
+    assert len(calibration.runs) == 20
     levels = [trial for trial in calibration.trials if trial.run.name.startswith("level")]
     names = {
         method: {trial.run.name for trial in levels if trial.method == method} for method in LEVEL_METHODS

@@ -111,7 +111,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_calibration_has_twelve_models_and_twenty_sets(calibrated: Path) -> None:
     made = read_calibration(open_run(calibrated))
     assert len(made.pool.left_out) == 12
-    assert len(made.runs()) == 20
+    assert len(made.runs) == 20
     assert not (calibrated / ".calibrating").exists()
 
 

@@ -127,19 +127,16 @@ def calibrate(
 def _report(calibration: Calibration, run: Path, *, json: bool) -> None:
     from remanence.forecast import guaranteed_coverage
 
-    methods = [_facts(calibration, method) for method in calibration.methods]
+    facts = _facts(calibration)
     if json:
         interval = {
             "nominal": 0.9,
             "guaranteed": guaranteed_coverage(0.9),
-            "observed": methods[0]["observed"],
+            "observed": facts.pop("observed"),
         }
-        first = {name: methods[0][name] for name in ("reached", "law", "leave_one_out")}
-        document = {"run": str(run), "sets": len(calibration.trials), **first, "interval": interval}
-        console.print_json(document | {"methods": methods})
+        console.print_json({"run": str(run), **facts, "interval": interval})
         return
-    for facts in methods:
-        _print_facts(facts, calibration.settings.budget or 0)
+    _print_facts(facts, calibration.settings.budget or 0)
     console.out.print(
         f"A 90 % interval contains the steps of a request like these sets with a probability of at least "
         f"{guaranteed_coverage(0.9):.0%} (jackknife+).",
@@ -147,18 +144,16 @@ def _report(calibration: Calibration, run: Path, *, json: bool) -> None:
     )
 
 
-def _facts(calibration: Calibration, method: str) -> dict[str, Any]:
-    """What the sets of one method show."""
+def _facts(calibration: Calibration) -> dict[str, Any]:
+    """What the sets of all kinds show."""
     from dataclasses import asdict
 
     from remanence.forecast import compare
 
-    runs, forecaster = calibration.runs(method), calibration.forecaster(method)
-    tried = [
-        trial.stays for trial in calibration.trials if trial.method == method and trial.stays is not None
-    ]
+    runs, forecaster = calibration.runs, calibration.forecaster
+    tried = [trial.stays for trial in calibration.tried if trial.stays is not None]
     return {
-        "method": method,
+        "method": calibration.method,
         "sets": len(runs),
         "reached": sum(run.reached for run in runs),
         "tried_after_further_training": len(tried),

@@ -1,7 +1,7 @@
 """Forecast the steps to unlearn: the law of the theory fitted on calibration runs, with an interval."""
 
 from remanence.forecast.conformal import LeaveOneOut, guaranteed_coverage, jackknife_interval
-from remanence.forecast.difficulty import CalibrationRun, Difficulty, difficulty_of
+from remanence.forecast.difficulty import NOTHING, CalibrationRun, Difficulty, difficulty_of
 from remanence.forecast.expectation import Expectation, SignalExpectation
 from remanence.forecast.forecaster import ENOUGH, Forecast, Forecaster
 from remanence.forecast.law import UnlearningLaw, fit_law
@@ -10,6 +10,7 @@ from remanence.forecast.reference_pool import STOPPING, ReferencePool
 
 __all__ = [
     "ENOUGH",
+    "NOTHING",
     "STOPPING",
     "CalibrationRun",
     "Comparison",

@@ -22,6 +22,10 @@ SUMMARIES: dict[str, Callable[[NDArray[np.float64]], float]] = {
 """Ways to summarize the losses of many examples as one loss of a set; the calibration chooses between them."""
 
 
+NOTHING = "nothing"
+"""The way of a set that is left as it is."""
+
+
 @dataclass(frozen=True)
 class Difficulty:
     """How hard a set is to forget, by everything that is known beforehand.
@@ -31,16 +35,28 @@ class Difficulty:
         losses: the privacy loss of the set by the name of its summary.
         proxies: the mean of each proxy over the set.
         done: whether the criterion holds before any unlearning.
+        way: what is done to the set, where a method treats sets differently: `nothing`, or any other name. Empty where
+            all sets are treated alike.
     """
 
     size: int
     losses: Mapping[str, float]
     proxies: Mapping[str, float]
     done: bool = False
+    way: str = ""
 
     def __post_init__(self) -> None:
         if self.losses.keys() != SUMMARIES.keys():
             raise InputError(f"`losses` must be {', '.join(SUMMARIES)}; got {', '.join(self.losses)}.")
+
+    @property
+    def no_steps(self) -> bool:
+        """Whether unlearning ends before its first step: the criterion holds, and nothing is done to the set."""
+        return self.done and self.way in ("", NOTHING)
+
+    def comparable(self, other: Difficulty) -> bool:
+        """Whether the steps of the one say something about those of the other: both none, or by the same way."""
+        return self.no_steps == other.no_steps and (self.no_steps or self.way == other.way)
 
 
 @dataclass(frozen=True)
@@ -60,7 +76,7 @@ class CalibrationRun:
     reached: bool
 
 
-def difficulty_of(ids: Ids, table: ScoreTable, *, done: bool = False) -> Difficulty:
+def difficulty_of(ids: Ids, table: ScoreTable, *, done: bool = False, way: str = "") -> Difficulty:
     """The difficulty of a set, from a table with the privacy losses and proxies of all examples."""
     rows = positions_of(ids, table.ids, what="the trace")
     losses = table.column(_PRIVACY_LOSS).values[rows]
@@ -70,4 +86,4 @@ def difficulty_of(ids: Ids, table: ScoreTable, *, done: bool = False) -> Difficu
         if name != _PRIVACY_LOSS
     }
     summaries = {name: summary(losses) for name, summary in SUMMARIES.items()}
-    return Difficulty(len(rows), summaries, proxies, done)
+    return Difficulty(len(rows), summaries, proxies, done, way)

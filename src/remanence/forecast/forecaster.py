@@ -56,7 +56,7 @@ class Forecaster:
     def forecast(self, difficulty: Difficulty, coverage: float = 0.9) -> Forecast:
         """The forecast for a set of this difficulty.
 
-        The interval is taken from calibration sets with the same value of `done`; from all sets when these are too few.
+        The interval is taken from comparable calibration sets; from all of them when these are too few.
         The choice of the law is made anew without each set, as jackknife+ requires.
         """
         held_out = predictions(self._without_each, self.runs, difficulty)
@@ -88,8 +88,8 @@ class Forecaster:
     def _interval(
         self, held_out: LeaveOneOut, runs: Sequence[CalibrationRun], difficulty: Difficulty, coverage: float
     ) -> tuple[float, float]:
-        """From the runs with the same value of `done`; from all of them when these are too few."""
-        alike = [run.difficulty.done == difficulty.done for run in runs]
+        """From the comparable runs; from all of them when these are too few."""
+        alike = [run.difficulty.comparable(difficulty) for run in runs]
         used = held_out.only(alike) if sum(alike) >= fewest(coverage) else held_out
         low, high = jackknife_interval(used.within(self.budget), coverage)
         return low, min(high, self.budget)

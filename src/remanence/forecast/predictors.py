@@ -19,20 +19,37 @@ _FEWEST = 5
 
 
 def law_of(summary: str) -> Fit:
-    """k = A ln(B P + C) with this summary of the privacy losses as P; 0 for a set that is done before unlearning.
+    """k = A ln(B P + C) with this summary of the privacy losses as P; 0 for a set that takes no steps.
 
-    Fitted on the sets that are not done before unlearning, unless they are too few.
+    One law for each way of unlearning; with fewer than five sets, the median of their steps. A way that no set was
+    unlearned by is forecast from all sets that take steps, or from all if these are too few.
     """
 
     def fit(runs: Sequence[CalibrationRun]) -> Predictor:
-        remaining = [run for run in runs if not run.difficulty.done]
-        used = remaining if len(remaining) >= _FEWEST else list(runs)
+        remaining = [run for run in runs if not run.difficulty.no_steps]
+        by_way: dict[str, list[CalibrationRun]] = {}
+        for run in remaining:
+            by_way.setdefault(run.difficulty.way, []).append(run)
+        every = one_law(remaining if len(remaining) >= _FEWEST else runs)
+        own = {
+            way: every
+            if len(same) == len(remaining)
+            else (one_law if len(same) >= _FEWEST else constant)(same)
+            for way, same in by_way.items()
+        }
+
+        def predict(difficulty: Difficulty) -> float:
+            return 0.0 if difficulty.no_steps else own.get(difficulty.way, every)(difficulty)
+
+        return predict
+
+    def one_law(runs: Sequence[CalibrationRun]) -> Predictor:
         law = fit_law(
-            [run.difficulty.losses[summary] for run in used],
-            [run.steps for run in used],
-            [run.reached for run in used],
+            [run.difficulty.losses[summary] for run in runs],
+            [run.steps for run in runs],
+            [run.reached for run in runs],
         )
-        return lambda difficulty: 0.0 if difficulty.done else float(law(difficulty.losses[summary]))
+        return lambda difficulty: float(law(difficulty.losses[summary]))
 
     return fit
 
@@ -72,7 +89,7 @@ CHOSEN = "law, chosen"
 def choose_law(runs: Sequence[CalibrationRun]) -> tuple[str, Predictor]:
     """The law with the summary of the losses that fits these runs best, and its name.
 
-    All laws have as many constants, so their errors on the runs that they were fitted on can be compared.
+    All have as many constants, so their errors on the runs that they were fitted on can be compared.
     """
     fitted = {name: fit(runs) for name, fit in LAWS.items()}
     errors = {

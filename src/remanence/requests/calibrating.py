@@ -240,7 +240,7 @@ def _result(trial: CalibrationTrial, unlearned: Folder, table: ScoreTable) -> Tr
     steps, values = curve(rows, criterion.metric)
     _, accuracy = curve(rows, "test")
     duration, ids = criterion.time(rows), trial.forget_set.ids
-    difficulty = difficulty_of(ids, table, done=criterion.is_close(values[0]))
+    difficulty = difficulty_of(ids, table, done=criterion.is_close(values[0]), way=timing["way"])
     return TrialResult(
         CalibrationRun(trial.name, difficulty, duration.value, duration.reached),
         accuracy[-1] - accuracy[0] if accuracy else 0.0,

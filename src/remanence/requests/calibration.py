@@ -45,7 +45,7 @@ _AUTO_OPTIONS: Mapping[str, Mapping[str, Any]] = {"reset": {"distillation": 0.5}
 """Hyperparameters that differ from a method's defaults: distillation wins accuracy back sooner after a reset."""
 _AUTO_BUDGET = 0.5
 """Share of the steps of training after which `auto` gives up."""
-_FORMAT = 7
+_FORMAT = 8
 _ARRAYS = ("labels", "losses", "left_out", "log_odds", "calls")
 _SIGNAL = "verdict_"
 """Prefix of the arrays that only the verdict reads."""
@@ -174,33 +174,31 @@ class Calibration:
     inherited: bool = False
     targets: FoldTargets | None = None
 
+    @cached_property
+    def tried(self) -> list[TrialResult]:
+        """The sets of all kinds, which were unlearned as requests are."""
+        return [trial for trial in self.trials if not trial.run.name.startswith(LEVEL)]
+
     @property
-    def methods(self) -> tuple[str, ...]:
-        """The methods that requests can be unlearned with: those that were tried on sets of all kinds."""
-        return tuple(dict.fromkeys(t.method for t in self.trials if not t.run.name.startswith(LEVEL)))
+    def method(self) -> str:
+        """The method that requests are unlearned with."""
+        return self.tried[0].method
 
-    def runs(self, method: str | None = None) -> list[CalibrationRun]:
-        """The runs by one method; by the first by default."""
-        wanted = method or self.methods[0]
-        return [trial.run for trial in self.tried(wanted)]
+    @property
+    def runs(self) -> list[CalibrationRun]:
+        """How long the sets of all kinds took."""
+        return [trial.run for trial in self.tried]
 
-    def tried(self, method: str) -> list[TrialResult]:
-        """The sets of all kinds that a method was tried on."""
-        return [t for t in self.trials if t.method == method and not t.run.name.startswith(LEVEL)]
-
-    def forecaster(self, method: str | None = None) -> Forecaster:
+    @cached_property
+    def forecaster(self) -> Forecaster:
         """A forecaster fitted on these runs; refused when there are too few."""
-        wanted = method or self.methods[0]
-        if wanted not in self._forecasters:
-            assert self.settings.budget is not None  # a calibration has resolved settings
-            self._forecasters[wanted] = Forecaster(self.runs(wanted), self.settings.budget)
-        return self._forecasters[wanted]
+        assert self.settings.budget is not None  # a calibration has resolved settings
+        return Forecaster(self.runs, self.settings.budget)
 
-    def seconds_per_step(self, method: str | None = None) -> float:
-        """The median over the trials of a method, on the machine that calibrated."""
-        wanted = method or self.methods[0]
-        seconds = [trial.seconds_per_step for trial in self.trials if trial.method == wanted]
-        return float(np.median(seconds))
+    @property
+    def seconds_per_step(self) -> float:
+        """The median over the sets of all kinds, on the machine that calibrated."""
+        return float(np.median([trial.seconds_per_step for trial in self.tried]))
 
     def without(self, ids: Ids) -> Calibration:
         """The calibration of a run that these examples are removed from."""
@@ -226,10 +224,6 @@ class Calibration:
             draft.rows("trials", map(asdict, self.trials))
             if self.targets is not None:
                 self.targets.write_into(draft)
-
-    @cached_property
-    def _forecasters(self) -> dict[str, Forecaster]:
-        return {}
 
 
 @dataclass(frozen=True)

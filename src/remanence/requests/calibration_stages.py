@@ -29,7 +29,7 @@ from remanence.requests.criterion import (
 )
 from remanence.requests.method_choice import came_back
 from remanence.requests.reference_folds import assign_folds
-from remanence.requests.routing import needs_nothing, without_work
+from remanence.requests.routing import needs_nothing, way_of, without_work
 from remanence.requests.verdict import SIGNALS
 from remanence.requests.verdict_signals import (
     VERDICT_HALF,
@@ -43,7 +43,7 @@ from remanence.stages import Read, Stage
 from remanence.storage import Draft, Folder
 from remanence.tasks import Recipe, derive_seed
 from remanence.training import Run, RunReference, Training
-from remanence.types import ForgetSet, as_ids, positions_of
+from remanence.types import ForgetSet, Scores, as_ids, positions_of
 from remanence.unlearning import FoldTargets, outputs_on
 
 Floats = NDArray[np.float64]
@@ -109,7 +109,7 @@ class CalibrationTrial(Stage):
     """
 
     kind = "calibration-trial"
-    version = 14
+    version = 15
 
     references: tuple[ReferenceModel, ...]
     run: RunReference
@@ -141,7 +141,8 @@ class CalibrationTrial(Stage):
         with tempfile.TemporaryDirectory() as folder:
             targets = Path(folder) / "targets"
             made = fold_targets(run, references, earlier)
-            options = with_targets(self.method, self._options(run, done, excess.error), targets)
+            own = self._options(run, done, excess.error)
+            options = with_targets(self.method, own, targets)
             if made is None:
                 options = without_targets(options)
             elif "targets" in options:
@@ -160,15 +161,20 @@ class CalibrationTrial(Stage):
             stays = _stays(training, split, run.settings.recipe, criterion, evaluations)
         per_step = seconds / max(1, trajectory.last_step)
         draft.document(
-            "timing", {"seconds_per_step": per_step, "criterion": asdict(criterion), "stays": stays}
+            "timing",
+            {
+                "seconds_per_step": per_step,
+                "criterion": asdict(criterion),
+                "stays": stays,
+                "way": way_of(self.method, own, _losses(run), as_ids(self.ids)),
+            },
         )
 
     def _options(self, run: Run, done: bool, error: float) -> Mapping[str, Any]:
         """The hyperparameters, as those of a request would be."""
         if not needs_nothing(self.method, error, len(self.ids), done=done):
             return self.options
-        losses = score_table(run.trace(), ["privacy_loss"]).column("privacy_loss")
-        return without_work(self.options, losses, as_ids(self.ids))
+        return without_work(self.options, _losses(run), as_ids(self.ids))
 
 
 def reference_pool(run: Run, references: Sequence[Folder], earlier: Calibration | None) -> ReferencePool:
@@ -186,8 +192,12 @@ def reference_pool(run: Run, references: Sequence[Folder], earlier: Calibration 
 
 def training_losses(run: Run) -> Floats:
     """The privacy losses of the training examples, in their order."""
-    scores = score_table(run.trace(), ["privacy_loss"]).column("privacy_loss")
+    scores = _losses(run)
     return scores.values[positions_of(run.data()[0].ids, scores.ids, what="the trace")]
+
+
+def _losses(run: Run) -> Scores:
+    return score_table(run.trace(), ["privacy_loss"]).column("privacy_loss")
 
 
 def fold_targets(run: Run, references: Sequence[Folder], earlier: Calibration | None) -> FoldTargets | None:

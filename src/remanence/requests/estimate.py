@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,10 @@ from remanence.experiments.measuring import EXCESS
 from remanence.forecast import Expectation, difficulty_of
 from remanence.requests.calibration import FOLDER, ROUTED, Calibration, with_targets
 from remanence.requests.criterion import Criterion, criterion_for
-from remanence.requests.method_choice import MethodForecast, method_forecasts, why
+from remanence.requests.method_choice import MethodForecast, calibrated_forecast
 from remanence.requests.plan_caveats import caveats_of, hard_together
 from remanence.requests.request import Request
-from remanence.requests.routing import explain, needs_nothing, without_work
+from remanence.requests.routing import explain, needs_nothing, way_of, without_work
 from remanence.requests.verdict import Excess
 from remanence.scores import ScoreTable
 from remanence.training import Run
@@ -34,7 +34,7 @@ class Estimate:
         retraining: steps and seconds of retraining.
         accuracy: change of test accuracy: median, and 5 % and 95 % quantiles; None if it is not known.
         budget: maximum number of steps.
-        done: whether the criterion holds before unlearning.
+        done: whether the criterion holds before unlearning, and nothing is done that could change it.
         reason: why this method, where there was a choice.
         caveats: limits of the estimate, as sentences.
     """
@@ -78,38 +78,32 @@ def calibrated_estimate(
         excess.error, now[EXCESS], run.settings.recipe.steps_per_epoch(max(1, retained))
     )
     done = criterion.is_close(now[criterion.metric])
-    candidates = method_forecasts(calibration, difficulty_of(request.ids, table, done=done))
-    method = candidates[0].method
+    method, losses = calibration.method, table.column("privacy_loss")
     options = settings.options_of(method, run)
     idle = needs_nothing(method, excess.error, len(request.ids), done=done)
     if idle:
-        options = without_work(options, table.column("privacy_loss"), request.ids)
-    caveats = caveats_of(calibration, request, expected, candidates[0].forecast, now)
+        options = without_work(options, losses, request.ids)
+    way = way_of(method, options, losses, request.ids)
+    difficulty = difficulty_of(request.ids, table, done=done, way=way)
+    expected_cost = calibrated_forecast(calibration, difficulty)
+    caveats = caveats_of(calibration, request, expected, expected_cost.forecast, now)
+    why = method == ROUTED and not idle
     return Estimate(
         expected,
         criterion,
-        tuple(candidates),
+        (expected_cost,),
         with_targets(method, options, run.folder.path / FOLDER),
-        calibration.seconds_per_step(method),
+        calibration.seconds_per_step,
         calibration.retraining,
-        _accuracy_changes(calibration, method),
+        _accuracy_changes(calibration),
         settings.budget,
-        done,
-        None if idle else _reason(calibration, request, table, candidates),
+        difficulty.no_steps,
+        explain(options, calibration.trials, losses, request.ids) if why else None,
         (*caveats, *hard_together(table, request, expected)),
     )
 
 
-def _reason(
-    calibration: Calibration, request: Request, table: ScoreTable, candidates: Sequence[MethodForecast]
-) -> str | None:
-    if candidates[0].method != ROUTED:
-        return why(candidates) if len(candidates) > 1 else None
-    losses = table.column("privacy_loss")
-    return explain(calibration.settings.options, calibration.trials, losses, request.ids)
-
-
-def _accuracy_changes(calibration: Calibration, method: str) -> tuple[float, float, float]:
-    changes = [trial.accuracy_change for trial in calibration.tried(method)]
+def _accuracy_changes(calibration: Calibration) -> tuple[float, float, float]:
+    changes = [trial.accuracy_change for trial in calibration.tried]
     median, low, high = np.quantile(changes, (0.5, 0.05, 0.95))
     return float(median), float(low), float(high)

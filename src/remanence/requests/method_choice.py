@@ -1,4 +1,4 @@
-"""Which of several calibrated methods a request is unlearned with."""
+"""What a request is expected to cost with a method, and which of several it is unlearned with."""
 
 from __future__ import annotations
 
@@ -43,19 +43,15 @@ class MethodForecast:
         }
 
 
-def method_forecasts(calibration: Calibration, difficulty: Difficulty) -> list[MethodForecast]:
-    """The calibrated methods for a set of this difficulty, the smallest expected cost first.
+def calibrated_forecast(calibration: Calibration, difficulty: Difficulty) -> MethodForecast:
+    """The calibrated method for a set of this difficulty.
 
-    The cost of a method is its forecast, plus the steps of a retraining times the probability that it fails. So a
-    method that only hides hard examples is not chosen for them, however few steps it takes.
+    Its cost is its forecast, plus the steps of a retraining times the probability that it fails.
     """
-    forecasts = []
-    for method in calibration.methods:
-        forecast = calibration.forecaster(method).forecast(difficulty)
-        success = _success(calibration.tried(method), difficulty)
-        cost = forecast.steps + (1 - success) * calibration.retraining["steps"]
-        forecasts.append(MethodForecast(method, forecast, success, cost))
-    return sorted(forecasts, key=lambda candidate: candidate.cost)
+    forecast = calibration.forecaster.forecast(difficulty)
+    success = _success(calibration.tried, difficulty)
+    cost = forecast.steps + (1 - success) * calibration.retraining["steps"]
+    return MethodForecast(calibration.method, forecast, success, cost)
 
 
 def _success(trials: Sequence[TrialResult], difficulty: Difficulty) -> float:
@@ -83,19 +79,5 @@ def came_back(criterion: Criterion, value: float) -> bool:
 
 def why(candidates: Sequence[MethodForecast]) -> str:
     """The choice in one sentence."""
-    best, *others = candidates
-    rest = ", ".join(_summary(candidate) for candidate in others)
-    known = best.success is not None
-    reason = f"the smallest expected cost ({best.cost:.0f} steps, a failure counted as a retraining)"
-    return (
-        f"{_summary(best)}: {reason if known else 'the fewest steps by laws measured on another run'}"
-        + (f"; instead of {rest}" if rest else "")
-        + "."
-    )
-
-
-def _summary(candidate: MethodForecast) -> str:
-    steps = f"{candidate.forecast.steps:.0f} steps"
-    if candidate.success is None:
-        return f"{candidate.method} ({steps})"
-    return f"{candidate.method} ({steps}, forgotten and stays so with probability {candidate.success:.2f})"
+    best, *others = (f"{candidate.method} ({candidate.forecast.steps:.0f} steps)" for candidate in candidates)
+    return f"{best}: the fewest steps by laws measured on another run; instead of {', '.join(others)}."

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from remanence.forecast import NOTHING
 from remanence.requests.calibration import LEVEL_METHODS, ROUTED, TrialResult
 from remanence.requests.calibration_sets import LEVEL
 from remanence.requests.verdict import can_be_judged
@@ -177,6 +178,30 @@ def _between(losses: NDArray[np.float64], first: int) -> float:
     return float(np.sqrt(losses[first - 1] * above))
 
 
+def way_of(method: str, options: Mapping[str, Any], losses: Scores, ids: Ids) -> str:
+    """What is done to a set: the name of a way for `routed`, whose steps differ by it; empty for any other method.
+
+    Args:
+        method: the method.
+        options: its hyperparameters for this set.
+        losses: the privacy losses of all examples.
+        ids: the examples of the set.
+    """
+    if method != ROUTED:
+        return ""
+    _, drawn, anew = _counts(options, losses, ids)
+    return options["harder"] if anew else _DRAWN if drawn else NOTHING
+
+
+def _counts(options: Mapping[str, Any], losses: Scores, ids: Ids) -> tuple[int, int, int]:
+    """How many examples need nothing, are drawn towards outputs, and get new weights."""
+    own = losses.values[positions_of(ids, losses.ids, what="the trace")]
+    easy, hard = options["easy"], options.get("hard")
+    from_hard = own >= (np.inf if hard is None else hard)
+    needs_none = (own < easy) & ~from_hard
+    return int(needs_none.sum()), int((~needs_none & ~from_hard).sum()), int(from_hard.sum())
+
+
 def explain(
     options: Mapping[str, Any], trials: Sequence[TrialResult], losses: Scores, ids: NDArray[Any]
 ) -> str:
@@ -188,10 +213,9 @@ def explain(
         losses: the privacy losses of all examples.
         ids: the examples of the request.
     """
-    own = losses.values[positions_of(ids, losses.ids, what="the trace")]
     easy, hard, harder = options["easy"], options.get("hard"), options["harder"]
     above = np.inf if hard is None else hard
-    counts = [int((own < easy).sum()), int(((own >= easy) & (own < above)).sum()), int((own >= above).sum())]
+    counts = _counts(options, losses, ids)
     levels = _levels(trials)
     from_here = "" if hard is None else f" from a loss of {hard:.3g} on"
     parts = [
@@ -204,7 +228,7 @@ def explain(
         f"({_record(levels.get(harder, []), above, np.inf)})",
     ]
     chosen = [part for part, count in zip(parts, counts, strict=True) if count]
-    return f"Of {len(own)} examples, " + "; ".join(chosen) + "."
+    return f"Of {len(ids)} examples, " + "; ".join(chosen) + "."
 
 
 def _record(level: Sequence[TrialResult], low: float, high: float) -> str:

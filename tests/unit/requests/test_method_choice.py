@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from remanence.forecast import CalibrationRun, Difficulty, ReferencePool
+from remanence.forecast import NOTHING, CalibrationRun, Difficulty, Forecast, ReferencePool
 from remanence.forecast.difficulty import SUMMARIES
 from remanence.requests.calibration import (
     Calibration,
@@ -17,8 +17,8 @@ from remanence.requests.calibration import (
     without_targets,
 )
 from remanence.requests.criterion import Criterion
-from remanence.requests.method_choice import came_back, method_forecasts, why
-from remanence.requests.routing import Routing, choose_routing, explain, hard_from, without_work
+from remanence.requests.method_choice import MethodForecast, calibrated_forecast, came_back, why
+from remanence.requests.routing import Routing, choose_routing, explain, hard_from, way_of, without_work
 from remanence.requests.verdict import can_be_judged
 from remanence.types import Scores
 from remanence.unlearning import FoldTargets
@@ -42,41 +42,37 @@ def calibration(trials: list[TrialResult]) -> Calibration:
     return Calibration(settings, pool, trials, RETRAINING)
 
 
-def made() -> Calibration:
-    """Out-of-fold targets are quick but do not last above a loss of 100; fine-tuning ends there; reset takes 250."""
-    losses = np.geomspace(1, 10_000, 40)
-    trials = []
-    for loss in losses:
-        hard = loss > 100
-        trials += [
-            trial("finetune", loss, 1000 if hard else 400, reached=not hard),
-            trial("out_of_fold", loss, 40, stays=not hard),
-            trial("reset", loss, 250),
-        ]
-    return calibration(trials)
+def reset_only_lasts_below(loss: float) -> Calibration:
+    sets = [trial("reset", each, 250, stays=bool(each < loss)) for each in np.geomspace(1, 10_000, 40)]
+    of_one_difficulty = replace(trial("finetune", 5.0, 9.0), seconds_per_step=1.0)
+    level = replace(of_one_difficulty, run=replace(of_one_difficulty.run, name="level 0"))
+    return calibration([level, *sets])
 
 
-def test_each_difficulty_takes_the_method_with_the_smallest_expected_cost() -> None:
-    middle, hard = (method_forecasts(made(), difficulty(loss)) for loss in (5.0, 5000.0))
-    assert middle[0].method == "out_of_fold"
-    assert hard[0].method == "reset"
-    assert [candidate.cost for candidate in hard] == sorted(candidate.cost for candidate in hard)
-    lasting = {candidate.method: candidate.success for candidate in hard}
-    assert lasting == {"reset": 0.9, "out_of_fold": 0.1, "finetune": 0.1}
-    assert hard[0].cost == pytest.approx(hard[0].forecast.steps + 100)
+def test_a_failure_costs_a_retraining() -> None:
+    made = reset_only_lasts_below(100)
+    easy, hard = (calibrated_forecast(made, difficulty(loss)) for loss in (5.0, 5000.0))
+    assert (easy.method, easy.forecast.steps) == ("reset", pytest.approx(250))
+    assert (easy.success, hard.success) == (0.9, 0.1)
+    assert [found.cost for found in (easy, hard)] == [pytest.approx(350), pytest.approx(1150)]
+
+
+def test_only_sets_of_all_kinds_tell_what_a_request_takes() -> None:
+    made = reset_only_lasts_below(100)
+    assert made.method == "reset"
+    assert len(made.runs) == 40
+    assert made.seconds_per_step == 0.01
 
 
 def test_the_reason_names_the_others() -> None:
-    sentence = why(method_forecasts(made(), difficulty(5000.0)))
-    assert sentence.startswith(
-        "reset (250 steps, forgotten and stays so with probability 0.90): the smallest"
+    forecasts = (Forecast(steps, 0.0, 900.0, 0.9, 0.0) for steps in (250.0, 400.0))
+    candidates = [
+        MethodForecast(method, forecast, None, forecast.steps)
+        for method, forecast in zip(("reset", "finetune"), forecasts, strict=True)
+    ]
+    assert why(candidates) == (
+        "reset (250 steps): the fewest steps by laws measured on another run; instead of finetune (400 steps)."
     )
-    assert "instead of out_of_fold (" in sentence
-
-
-def test_one_method_is_no_choice() -> None:
-    one = [entry for entry in made().trials if entry.method == "reset"]
-    assert [found.method for found in method_forecasts(calibration(one), difficulty(5.0))] == ["reset"]
 
 
 @pytest.mark.parametrize(("value", "expected"), [(1.5, True), (1.3, False), (-3.0, False)])
@@ -93,16 +89,6 @@ def test_targets_come_from_the_calibration() -> None:
     assert with_targets("reset", {}, Path("/run")) == {}
     assert with_targets("reset", {"targets": ""}, Path("/run")) == {"targets": "/run"}
     assert without_targets({"targets": "", "distillation": 0.5}) == {"distillation": 0.5}
-
-
-def test_seconds_and_runs_are_those_of_the_method() -> None:
-    slow = [replace(entry, seconds_per_step=1.0) for entry in made().trials if entry.method == "reset"]
-    others = [entry for entry in made().trials if entry.method == "finetune"]
-    both = calibration([*others, *slow])
-    assert both.methods == ("finetune", "reset")
-    assert both.seconds_per_step("reset") == 1.0
-    assert both.seconds_per_step() == 0.01
-    assert len(both.runs("reset")) == 40
 
 
 LEVELS = np.geomspace(1, 128, 8)
@@ -257,3 +243,15 @@ def test_a_set_without_anything_to_remove_resets_no_weights() -> None:
 )
 def test_only_a_set_that_can_be_judged_may_need_nothing(error: float, size: int, expected: bool) -> None:
     assert can_be_judged(error, size) is expected
+
+
+def test_the_way_of_a_set_is_that_of_its_hardest_examples() -> None:
+    losses = Scores("privacy_loss", np.arange(6), np.array([1.0, 2, 3, 4, 5, 6]))
+    options = {"easy": 3.0, "hard": 5.0, "harder": "reset"}
+    ways = [way_of("routed", options, losses, np.array(ids)) for ids in ([0, 1], [0, 2, 3], [0, 2, 4])]
+    assert ways == [NOTHING, "out_of_fold", "reset"]
+    assert (
+        way_of("routed", without_work(options, losses, np.array([0, 5])), losses, np.array([0, 5])) == NOTHING
+    )
+    assert way_of("routed", {"easy": 3.0, "harder": "reset"}, losses, np.array([5])) == "out_of_fold"
+    assert way_of("finetune", {}, losses, np.array([5])) == ""
