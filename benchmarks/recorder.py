@@ -1,11 +1,12 @@
 """What does recording cost, and how well does it rank? Agreement with a trace of every epoch, against the overhead.
 
-Three parts, each written to benchmarks/results/recorder.json when it is done:
+Four parts, each written to benchmarks/results/recorder.json when it is done:
 
 1. `costs`: an exact pass, a forward pass and a step in flight beside training, in turns on the same model.
 2. `agreement`: the recorder's own plan, replayed on runs that `recorder_runs.py` recorded densely, with a clock that
    runs by the measured costs. Ranks of the privacy losses are compared with those of the dense trace.
-3. `real`: `rm.Recorder(overhead=0.05)` in a real training loop, beside the same loop without it.
+3. `halves`: exact passes over all examples, and twice as many over random halves of them, on the same runs.
+4. `real`: `rm.Recorder(overhead=0.05)` in a real training loop, beside the same loop without it.
 
     python benchmarks/recorder.py --work .bench/recorder
 """
@@ -220,6 +221,47 @@ def by_count(run: Dense, passes: int) -> dict[str, Any]:
     return {"passes": len(epochs), **{name: compared(values, truth) for name, values in ways.items()}}
 
 
+def in_halves(run: Dense, passes: int, seed: int) -> dict[str, Any]:
+    """Passes over all examples, and for the same cost twice as many over alternating random halves of them; held.
+
+    Both at log-spaced epochs, the last one included. Filled rows use the errors of training between the passes.
+    """
+    first = np.zeros(run.n, bool)
+    first[np.random.default_rng(seed).permutation(run.n)[: run.n // 2]] = True
+    epochs = placed_steps(run.epochs, 2 * passes, "log")[1:]
+    norms = np.full((run.epochs, run.n), np.nan, np.float32)
+    errors = run.tables["free"].copy()
+    for k, epoch in enumerate(epochs):
+        half = first if k % 2 else ~first
+        norms[epoch - 1, half] = run.tables["norms"][epoch, half]
+        errors[epoch - 1, half] = run.tables["error"][epoch, half]
+    rows = [{"norms": a, "confidence": e, "error": e} for a, e in zip(norms, errors, strict=True)]
+    filled = trace_from_rows(run.names, run.ends[1:].tolist(), rows, run.mechanism, {})
+    whole, truth = by_count(run, passes), run.truth(in_flight=False)
+    return {
+        "passes": whole["passes"],
+        "whole": {name: whole[name]["spearman"] for name in ("held", "free errors")},
+        "halves": {
+            "held": compared(run.loss(held(norms[epochs - 1]), run.ends[epochs]), truth)["spearman"],
+            "free errors": compared(privacy_loss(filled).values, truth)["spearman"],
+        },
+        "cost": [whole["passes"], len(epochs) / 2],
+    }
+
+
+def halves_of_passes(work: Path, examples: int) -> dict[str, Any]:
+    """`in_halves` on every dense run with all norms in evaluation mode, for ten partitions into halves."""
+    found = {}
+    for name, case in CASES.items():
+        paths = [path for seed in SEEDS if (path := run_path(work, name, seed, examples)).exists()]
+        dense = [run for run in (Dense(path, case) for path in paths) if run.evaluated]
+        if dense:
+            found[name] = [
+                [in_halves(run, passes, seed) for run in dense for seed in range(10)] for passes in PASSES
+            ]
+    return found
+
+
 def agreement(work: Path, examples: int, measured: dict[str, dict[str, float]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, case in CASES.items():
@@ -313,7 +355,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=EXAMPLES)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=EPOCHS, help="epochs of the real runs")
-    parser.add_argument("--parts", nargs="*", default=["costs", "real", "agreement"])
+    parser.add_argument("--parts", nargs="*", default=["costs", "real", "agreement", "halves"])
     parser.add_argument(
         "--cases", nargs="*", default=list(CASES), choices=list(CASES), help="of costs and real"
     )
@@ -322,6 +364,10 @@ def main() -> None:
     rm.keep_freed_memory()
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for part in arguments.parts:
+        if part == "halves":
+            results[part] = halves_of_passes(arguments.work, arguments.examples)
+            RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+            continue
         if part == "agreement":
             results[part] = agreement(arguments.work, arguments.examples, results["costs"])
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")

@@ -20,7 +20,8 @@ def write_page(results: dict[str, Any]) -> None:
     """Replace the section between the two marks."""
     text = PAGE.read_text()
     before, after = text.split(BEGIN)[0], text.split(END)[1]
-    parts = [agreement_table(results), counts_table(results), costs_table(results), real_table(results)]
+    sections = (agreement_table, counts_table, halves_table, costs_table, real_table)
+    parts = [section(results) for section in sections]
     PAGE.write_text(before + BEGIN + "\n" + "\n\n".join(parts) + "\n\n" + END + after)
 
 
@@ -84,6 +85,25 @@ def counts_table(results: dict[str, Any]) -> str:
         "**Exact passes at log-spaced epochs**, each cell: held constant / filled from the errors of training / filled "
         "from a forward pass after every epoch (at no cost in this comparison):\n\n"
         + table(["passes", *(case["title"] for case in cases)], rows)
+    )
+
+
+def halves_table(results: dict[str, Any]) -> str:
+    rows = []
+    for name, counts in results["halves"].items():
+        for runs in counts:
+            cells = [
+                f"{statistics.fmean(values):.3f}"
+                + (f" ± {statistics.stdev(values):.3f}" if part == "halves" else "")
+                for way in ("held", "free errors")
+                for part in ("whole", "halves")
+                for values in [[run[part][way] for run in runs]]
+            ]
+            rows.append([results["agreement"][name]["title"], str(runs[0]["passes"]), *cells])
+    head = ["network", "passes", "held constant: whole", "halves", "filled: whole", "halves"]
+    return (
+        "**Half passes**: for the same cost twice as many passes, each over a random half of the examples, in turns "
+        "(first seed; ten partitions, ± is over these):\n\n" + table(head, rows)
     )
 
 

@@ -126,13 +126,14 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--examples", type=int, default=EXAMPLES)
     parser.add_argument("--seeds", type=int, nargs="*", default=SEEDS)
+    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     rm.keep_freed_memory()
     arguments.work.mkdir(parents=True, exist_ok=True)
     for seed in arguments.seeds:
-        for name, case in CASES.items():
-            path = run_path(arguments.work, name, seed, arguments.examples)
+        for name in arguments.cases:
+            case, path = CASES[name], run_path(arguments.work, name, seed, arguments.examples)
             if path.exists():
                 continue
             started = time.perf_counter()
