@@ -60,8 +60,8 @@ test-all: ## make test, then all other tests: damaged files, real data, a preten
 test-journeys: $(VENV)/.dev ## long journeys: the tutorial, every command interrupted, killed and continued, requests in a queue, the choice of a method; five minutes
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m journey tests/journeys tests/docs tests/kills
 
-test-sweeps: $(VENV)/.dev ## every page of the dashboard with every file of a run damaged, and the error rates of all verdict rules; four minutes on two cores
-	$(BIN)/python -m pytest -n 2 -m sweep tests/web tests/unit/study
+test-sweeps: $(VENV)/.dev ## every page of the dashboard with every file of a run damaged, the error rates of all verdict rules, and the reference problem of the certificates; four minutes on two cores
+	$(BIN)/python -m pytest -n 2 -m sweep tests/web tests/unit/study tests/oracles
 
 test-own-model: $(VENV)/.dev ## examples/own_model.py, several labels, a person in a table, DDP and FSDP, up to verified evidence; three minutes
 	$(BIN)/python -m pytest -m own_model tests/journeys tests/unit/training

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-# the user's own list of trusted folders is left alone; workers of this session share one
-os.environ["XDG_CONFIG_HOME"] = os.environ.get("REMANENCE_TEST_CONFIG") or tempfile.mkdtemp(
-    prefix="remanence-config-"
-)
-os.environ["REMANENCE_TEST_CONFIG"] = os.environ["XDG_CONFIG_HOME"]
+# the user's own list of trusted folders is left alone, and constants that were measured on this machine change no test;
+# workers of this session share both folders
+for variable in ("XDG_CONFIG_HOME", "REMANENCE_CACHE"):
+    own = f"REMANENCE_TEST_{variable}"
+    os.environ[variable] = os.environ[own] = os.environ.get(own) or tempfile.mkdtemp(prefix="remanence-test-")
 os.environ["OMP_NUM_THREADS"] = "1"  # for this process, before torch is loaded, and for those it starts
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # a suite started in the background ignores Ctrl-C, and so would the commands that it interrupts

@@ -24,8 +24,8 @@ NOT_RUN = {"data": 1, "own-model": 2, "processes": 5, "requests": 2, "studies": 
 """Commands behind a $: a cluster, data to be fetched, packages that are no part of ours, or run on another page."""
 
 
-LONG = ("evidence", "processes", "requests")
-"""Pages that calibrate a run or start many processes; run by `make test-journeys`."""
+LONG = ("audit", "evidence", "processes", "requests")
+"""Pages that calibrate a run, audit several models or start many processes; run by `make test-journeys`."""
 
 
 @pytest.mark.timeout(600)

@@ -88,6 +88,7 @@ def test_a_run_holds_weights_trace_and_measurements(quiet: Path) -> None:
     ]
 
 
+@pytest.mark.journey
 def test_killed_and_resumed_it_ends_with_the_same_bits(
     quiet: Path, tmp_path: Path, wait_until: Callable[..., None]
 ) -> None:

@@ -201,6 +201,7 @@ def test_attack_sees_what_was_not_unlearned():
     assert before.unlearned_hits > 3 * before.retrained_hits
 
 
+@pytest.mark.sweep
 def test_the_reference_problem():
     """With a public step size, 1/(1/4 + m); with 1/L of the data the worst case was 192."""
     found = certify(reference_problem(), attack_models=0).document()

@@ -198,7 +198,7 @@ LEAK = 0.5
 """In standard deviations: an attack that knows both means finds Φ(1/4) = 0.599."""
 
 
-@pytest.mark.parametrize("shadows", [6, 8, 16, 40])
+@pytest.mark.parametrize("shadows", [6, 8, 16, 24])
 def test_u_lira_finds_a_known_leak_with_few_shadows(shadows: int) -> None:
     """An attack on each shadow with the others, its own kind one short, finds 0.516 at 6 shadows: no leak."""
     draw = np.random.default_rng(shadows)
@@ -214,7 +214,7 @@ def test_u_lira_finds_a_known_leak_with_few_shadows(shadows: int) -> None:
     assert words.count("above") >= 9
 
 
-@pytest.mark.parametrize("shadows", [6, 16, 40])
+@pytest.mark.parametrize("shadows", [6, 16, 24])
 def test_u_lira_finds_nothing_where_nothing_leaks(shadows: int) -> None:
     draw = np.random.default_rng(shadows)
     tables = [leaky_table(draw, shadows, 0.0) for _ in range(20)]
