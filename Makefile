@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt --editable
 
-.PHONY: help demo test fuzz test-all test-journeys test-sweeps test-data test-devices test-own-model test-gpu test-adapters test-kills test-ray test-sinks test-browser screenshots vendor lint format bench bench-accounting bench-attacks bench-audit bench-dashboard bench-dashboard-load bench-fast-forgetting bench-norms bench-recorder bench-relearning bench-requests bench-study peers docs reference clean bench-streams bench-verdicts
+.PHONY: help demo test fuzz test-all test-journeys test-sweeps test-data test-devices test-own-model test-gpu test-adapters test-kills test-ray test-sinks test-browser screenshots vendor lint format bench bench-accounting bench-attacks bench-audit bench-dashboard bench-dashboard-load bench-fast-forgetting bench-forecasts bench-norms bench-recorder bench-relearning bench-requests bench-study peers docs reference clean bench-streams bench-verdicts
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -123,6 +123,11 @@ vendor: $(VENV)/.dev ## fetch the JavaScript that the dashboard ships, as tools/
 bench-requests: $(VENV)/.core ## twenty deletion requests on digits at 0, 12 and 40 reference models, beside real oracles; an hour on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/requests.py --work .bench/requests --workers 2
 
+bench-forecasts: $(VENV)/.core ## how often the interval of a forecast holds on fresh runs of digits; half an hour on one core
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/forecast_coverage.py --models 12 --seeds 42 43 44 --work .bench/coverage
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/forecast_coverage.py --models 40 --seeds 42 --work .bench/coverage
+	$(BIN)/python benchmarks/requests.py --only-page
+
 bench-verdicts: $(VENV)/.core ## how often the verdict on a request is right, for models 10 points short and for oracles; 40 minutes on one core
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/verdicts.py --work .bench/verdicts
 
@@ -186,7 +191,7 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(INSTALL) '.[docs]'
 	@touch $@
 
-bench: bench-norms bench-accounting bench-recorder bench-audit bench-study bench-requests bench-streams bench-verdicts bench-dashboard bench-dashboard-load ## all benchmarks
+bench: bench-norms bench-accounting bench-recorder bench-audit bench-study bench-requests bench-forecasts bench-streams bench-verdicts bench-dashboard bench-dashboard-load ## all benchmarks
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/zensical build --strict --clean

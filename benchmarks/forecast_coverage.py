@@ -14,6 +14,7 @@ import argparse
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -66,6 +67,7 @@ def carry_out(
         "looks_forgotten": looks_forgotten,
         "taken": actual["steps"],
         "reached": actual["reached"],
+        "constant": median(known.steps for known in calibration.runs),
         "forecasts": {name: asdict(forecast) for name, forecast in forecasts.items()},
     }
 

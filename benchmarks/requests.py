@@ -180,12 +180,13 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path(".bench/requests"))
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--models", type=int, nargs="+", default=[0, 12, 40])
+    parser.add_argument("--only-page", action="store_true", help="write the page from what is there")
     parser.add_argument("--page", type=Path, default=Path("docs/results/forecast.md"))
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
     given = parser.parse_args()
     torch.set_num_threads(1)
     (given.work / "nowhere").mkdir(parents=True, exist_ok=True)
-    for models in given.models:
+    for models in () if given.only_page else given.models:
         run, calibration = prepared(given.work / f"run-{models}", given.workers, models)
         rows = [carry_out(run, forget_set, given.work, models) for forget_set in draw(run)]
         results = {"models": models, "summary": summary(run, rows, calibration), "requests": rows}

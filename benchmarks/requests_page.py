@@ -78,21 +78,40 @@ def _coverage(rows: list[dict[str, Any]]) -> list[str]:
         "## How often the interval holds on fresh runs",
         "",
         "Runs and requests that nobody saw before (`benchmarks/forecast_coverage.py`, settings committed before they "
-        "were run). The time of a request depends on what `auto` does to its hardest examples (its *way*) more than on "
-        "its privacy losses, so it is forecast from calibration sets of the same way. Beside it, on the same requests "
-        "and calibrations, one law for all sets, as `plan` had it before. *Error* is the median distance of forecast "
-        "and steps.",
+        "were run; an Intel processor). The time of a request depends on what `auto` does to its hardest examples (its "
+        "*way*) more than on its privacy losses, so it is forecast from calibration sets of the same way. Beside it, "
+        "on the same requests and calibrations, one law for all sets, as in the tables above and below. *Error* is the "
+        "median distance of forecast and steps; that of the constant is beside it, the median of the calibration.",
         "",
-        "| reference models | way | seeds | requests | "
+        "| reference models | way | seeds | requests | error of the constant | "
         + " | ".join(f"{name}: inside | error | median width" for name in names.values())
         + " |",
-        "|" + "---|" * (4 + 3 * len(names)),
+        "|" + "---|" * (5 + 3 * len(names)),
         *(_covered(models, way, group, tuple(names)) for models, way, group in groups if group),
+        "",
+        *(_covered_sentence(models, group) for models, way, group in groups if way == "all"),
     ]
 
 
+def _covered_sentence(models: int, rows: list[dict[str, Any]]) -> str:
+    """How the error compares with that of the constant."""
+    errors = [
+        median(abs(steps - row["taken"]) for row, steps in pairs)
+        for pairs in (
+            [(row, row["forecasts"]["by_way"]["steps"]) for row in rows],
+            [(row, row["constant"]) for row in rows],
+        )
+    ]
+    share = errors[0] / errors[1]
+    return (
+        f"- **{models} models**: the error of the forecast is {share:.2f} of the constant's (wanted {_ERROR} or less: "
+        f"{_reached(share <= _ERROR)})."
+    )
+
+
 def _covered(models: int, way: str, rows: list[dict[str, Any]], names: tuple[str, ...]) -> str:
-    cells = [str(models), way, str(len({row["seed"] for row in rows})), str(len(rows))]
+    constant = median(abs(row["constant"] - row["taken"]) for row in rows)
+    cells = [str(models), way, str(len({row["seed"] for row in rows})), str(len(rows)), f"{constant:.0f}"]
     for name in names:
         forecasts = [(row["forecasts"][name], row["taken"]) for row in rows]
         inside = sum(each["low"] <= taken <= each["high"] for each, taken in forecasts)

@@ -163,10 +163,10 @@ def test_show_status_and_export(store: Path, tmp_path: Path) -> None:
     status = json.loads(run("status", *STUDY, "--store", store, "--json").stdout)
     assert (status["studies"][0]["done"], status["studies"][0]["missing"]) == (len(stages()), 0)
     assert run("export", *STUDY, "--store", store, "--out", tmp_path).returncode == 0
-    page = (tmp_path / "time-to-unlearn.md").read_text()
+    page = (tmp_path / "time-to-unlearn-smoke.md").read_text()
     for word in ("verdict", "times.png", "--set seeds=1", "cores", 'name = "small_conv"'):
         assert word in page
-    written = {path.name for path in (tmp_path / "time-to-unlearn").iterdir()}
+    written = {path.name for path in (tmp_path / "time-to-unlearn-smoke").iterdir()}
     assert {"times.png", "times.svg", "times.pdf", "epochs-to-unlearn.tex", "results.csv"} <= written
     assert {"measurements.csv", "measurements.parquet"} <= written
 
@@ -234,8 +234,8 @@ def test_a_failure_in_one_study_leaves_the_pages_of_the_others(store: Path, tmp_
     changes = ["--set", "tune.learning_rates=[1e12]", "--store", root, "--out", out]
     done = run("run", "proxies", *STUDY, *changes, "--json")
     assert done.returncode == 1
-    assert (out / "proxies.md").exists()
-    assert not (out / "time-to-unlearn.md").exists()
+    assert (out / "proxies-smoke.md").exists()
+    assert not (out / "time-to-unlearn-smoke.md").exists()
     assert "time-to-unlearn is not finished; no page was written for it" in done.stderr
 
 

@@ -20,6 +20,7 @@ from remanence.storage.parsing import parse_json, read_file
 from remanence.study.catalog import load_study, shipped
 from remanence.study.provenance import count_seeds, provenance_of
 from remanence.study.running import Planned, result_of
+from remanence.study.settings import Study
 from remanence.study.significance import LEVEL
 
 Row = Mapping[str, Any]
@@ -29,11 +30,12 @@ VERDICTS = "verdicts.json"
 def export_study(planned: Planned, store: Store, out: Path, overrides: Sequence[str] = ()) -> Path:
     """Write OUT/NAME.md and OUT/NAME/ with figures, LaTeX tables, verdicts and measurements; return the page's path.
 
+    With another preset than cpu, NAME ends in it: the same study at several sizes makes several pages.
     `results.csv` holds what the figure shows, `measurements.csv` every single measurement behind it; both as
     Parquet too where pyarrow is installed.
     """
     folder, document = finished(planned, store)
-    name = planned.study.name
+    name = page_name(planned.study)
     beside = out / name
     beside.mkdir(parents=True, exist_ok=True)
     for file in folder.files():
@@ -63,22 +65,20 @@ def export_studies(
 
 def write_index(out: Path) -> Path:
     """Write OUT/index.md: every claim of every exported study in one figure and one table; return its path."""
-    names = [path.stem for path in shipped() if (out / f"{path.stem}.md").exists()]
     documents = {
-        name: parse_json(read_file(out / name / VERDICTS), out / name / VERDICTS)
-        for name in [*names, *_others(out, names)]
-        if (out / name / VERDICTS).exists()
+        path.parent.name: parse_json(read_file(path), path) for path in sorted(out.glob(f"*/{VERDICTS}"))
     }
-    without = {name: load_study(name).title for name in names if name not in documents}
+    pages = [path.stem for path in shipped() if (out / f"{path.stem}.md").exists()]
+    without = {name: load_study(name).title for name in pages if name not in documents}
     if documents:
         save_figure(claims_figure(list(documents.values()), LEVEL), out / FIGURE)
     atomic.write_text(out / "index.md", claims_page(list(documents.values()), without))
     return out / "index.md"
 
 
-def _others(out: Path, names: Sequence[str]) -> list[str]:
-    """Exported studies that do not come with the package."""
-    return sorted(path.parent.name for path in out.glob(f"*/{VERDICTS}") if path.parent.name not in names)
+def page_name(study: Study) -> str:
+    """The name of a study's page."""
+    return study.name if study.preset == "cpu" else f"{study.name}-{study.preset}"
 
 
 def _claims(planned: Planned, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def _claims(planned: Planned, document: Mapping[str, Any]) -> dict[str, Any]:
     options = study.model.options
     width = f", width {options['width']}" if "width" in options else ""
     return {
-        "name": study.name,
+        "name": page_name(study),
         "title": study.title,
         "preset": study.preset,
         "seeds": count_seeds(in_order([planned.goal]), study.seed_numbers),
