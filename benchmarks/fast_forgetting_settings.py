@@ -95,15 +95,18 @@ RESNET = Setting(
     RunSettings(
         CIFAR10,
         "resnet18",
-        Recipe(25, 0.05, 64, weight_decay=5e-4, schedule="cosine"),
+        Recipe(25, 0.05, 64, weight_decay=5e-4, schedule="cosine", channels_last=True),
         record=8,
         model_options={"width": 8},
     ),
     size=100,
     budget=180,
     sets=("hardest", "upper quartile"),
-    methods={name: _PICTURES[name] for name in ("finetune", "retrain", "reset, distilled", "shrink_perturb")},
-    seeds=(32, 33),
+    methods={
+        name: _PICTURES[name]
+        for name in ("auto", "finetune", "retrain", "reset, distilled", "shrink_perturb")
+    },
+    seeds=(80, 81, 82, 83, 84),
     cut=(1000, 500),
 )
 VIT = Setting(
