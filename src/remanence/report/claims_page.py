@@ -11,11 +11,14 @@ HEADING = "# The paper's claims, decided here"
 FIGURE = "claims.svg"
 
 
-def claims_page(studies: Sequence[Mapping[str, Any]], others: Mapping[str, str]) -> str:
+def claims_page(
+    studies: Sequence[Mapping[str, Any]], costs: Sequence[Sequence[str]], others: Mapping[str, str]
+) -> str:
     """The table of claims, and what has not been decided yet.
 
     Args:
         studies: one document per study: name, title, preset, seeds, network and verdicts.
+        costs: by study and verdict, what it would cost to decide it, as a sentence.
         others: titles of studies with a page that has no such document, by name.
     """
     verdicts = [verdict for study in studies for verdict in study["verdicts"]]
@@ -25,9 +28,16 @@ def claims_page(studies: Sequence[Mapping[str, Any]], others: Mapping[str, str])
         header = ("claim", "verdict", "effect (95 % interval)", "p (Holm)", "seeds", "network", "page")
         rows = [_row(study, verdict) for study in studies for verdict in study["verdicts"]]
         parts.append(markdown_table(header, rows))
-    undecided = [_reason(study, verdict) for study in studies for verdict in study["verdicts"]]
+    undecided = [
+        _reason(study, verdict, cost)
+        for study, sentences in zip(studies, costs, strict=True)
+        for verdict, cost in zip(study["verdicts"], sentences, strict=True)
+    ]
     if any(undecided):
-        parts.append("## Why a claim is undecided\n\n" + "\n".join(reason for reason in undecided if reason))
+        parts.append(
+            "## Why a claim is undecided, and what it would take\n\n"
+            + "\n".join(reason for reason in undecided if reason)
+        )
     if others:
         listed = "\n".join(f"- [{title}]({name}.md)" for name, title in others.items())
         parts.append(
@@ -66,8 +76,8 @@ def _row(study: Mapping[str, Any], verdict: Mapping[str, Any]) -> tuple[str, ...
     return verdict["claim"], MARKS[verdict["agreement"]], effect, p, samples, study["network"], page
 
 
-def _reason(study: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
+def _reason(study: Mapping[str, Any], verdict: Mapping[str, Any], cost: str) -> str:
     if verdict["agreement"] != "undecided":
         return ""
     why = verdict["why_undecided"] or "The seeds do not agree clearly enough: neither p-value is below 0.05."
-    return f"- [{study['name']}]({study['name']}.md): {verdict['claim']} {why}"
+    return f"- [{study['name']}]({study['name']}.md): {verdict['claim']} {why} {cost}".rstrip()

@@ -18,7 +18,8 @@ from remanence.stages import Store, in_order
 from remanence.storage import Folder, atomic
 from remanence.storage.parsing import parse_json, read_file
 from remanence.study.catalog import load_study, shipped
-from remanence.study.provenance import count_seeds, provenance_of
+from remanence.study.deciding_cost import deciding_cost
+from remanence.study.provenance import Provenance, count_seeds, provenance_of
 from remanence.study.running import Planned, result_of
 from remanence.study.settings import Study
 from remanence.study.significance import LEVEL
@@ -43,9 +44,10 @@ def export_study(planned: Planned, store: Store, out: Path, overrides: Sequence[
             shutil.copyfile(folder.path / file, beside / Path(file).name)
     write_table(beside / "results", folder.rows("measurements"))
     write_table(beside / "measurements", list(all_measurements(planned, store)))
-    atomic.write_json(beside / VERDICTS, _claims(planned, document))
+    provenance = provenance_of(planned, store, overrides)
+    atomic.write_json(beside / VERDICTS, _claims(planned, document, provenance))
     figures = [Path(file).stem for file in folder.files() if file.endswith(".png")]
-    page = result_page(planned.study, document, provenance_of(planned, store, overrides), name, figures)
+    page = result_page(planned.study, document, provenance, name, figures)
     atomic.write_text(out / f"{name}.md", page)
     return out / f"{name}.md"
 
@@ -72,7 +74,11 @@ def write_index(out: Path) -> Path:
     without = {name: load_study(name).title for name in pages if name not in documents}
     if documents:
         save_figure(claims_figure(list(documents.values()), LEVEL), out / FIGURE)
-    atomic.write_text(out / "index.md", claims_page(list(documents.values()), without))
+    costs = [
+        [deciding_cost(document, verdict) for verdict in document["verdicts"]]
+        for document in documents.values()
+    ]
+    atomic.write_text(out / "index.md", claims_page(list(documents.values()), costs, without))
     return out / "index.md"
 
 
@@ -81,7 +87,7 @@ def page_name(study: Study) -> str:
     return study.name if study.preset == "cpu" else f"{study.name}-{study.preset}"
 
 
-def _claims(planned: Planned, document: Mapping[str, Any]) -> dict[str, Any]:
+def _claims(planned: Planned, document: Mapping[str, Any], provenance: Provenance) -> dict[str, Any]:
     """What the table of all claims shows of a study."""
     study = planned.study
     options = study.model.options
@@ -92,6 +98,7 @@ def _claims(planned: Planned, document: Mapping[str, Any]) -> dict[str, Any]:
         "preset": study.preset,
         "seeds": count_seeds(in_order([planned.goal]), study.seed_numbers),
         "network": f"{study.model.name}{width}, {study.data.source}",
+        "core_seconds": provenance.core_seconds,
         "verdicts": document["verdicts"],
     }
 
