@@ -54,10 +54,15 @@ def deciding_cost(study: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
     needed = samples_to_decide(p, corrected, test["samples"])
     if needed is None:
         return "The effect is too small beside its spread to say how many seeds would decide."
-    hours = study["core_seconds"] * needed / test["samples"] / 3600
+    seconds = study.get("core_seconds")  # earlier versions did not write it
+    hours = (
+        ""
+        if seconds is None
+        else f": about {seconds * needed / test['samples'] / 3600:.1f} hours of one core"
+    )
     return (
         f"If the effect is as large as it looks ({towards} the claim), {needed} seeds or pairs instead of "
-        f"{test['samples']} would decide with a probability of {POWER:.0%}: about {hours:.1f} hours of one core."
+        f"{test['samples']} would decide with a probability of {POWER:.0%}{hours}."
     )
 
 

@@ -10,7 +10,8 @@ from remanence.study.export import VERDICTS, write_index
 
 
 def verdict(claim: str, agreement: str, **test: Any) -> dict[str, Any]:
-    numbers = {"effect": 0.5, "interval": [0.25, 0.75], "unit": "tau", "p_holm": 0.01, "p_against_holm": 1.0}
+    numbers = {"effect": 0.5, "interval": [0.25, 0.75], "unit": "tau", "samples": 8}
+    numbers |= {"p": 0.01, "p_holm": 0.01, "p_against": 1.0, "p_against_holm": 1.0}
     return {"claim": claim, "agreement": agreement, "test": numbers | test, "why_undecided": ""}
 
 
@@ -18,21 +19,29 @@ def exported(out: Path, name: str, *verdicts: dict[str, Any]) -> None:
     (out / name).mkdir()
     (out / f"{name}.md").write_text("# A page\n")
     about = {"name": name, "title": "A", "preset": "cpu", "seeds": 8, "network": "small_conv, x"}
+    about["core_seconds"] = 900.0
     (out / name / VERDICTS).write_text(json.dumps(about | {"verdicts": verdicts}))
 
 
 def test_every_claim_has_a_line_with_effect_interval_and_seeds(tmp_path: Path) -> None:
     exported(tmp_path, "proxies", verdict("They correlate.", "agrees"))
-    exported(tmp_path, "mine", verdict("It | holds.", "undecided", effect=None, interval=None))
+    unclear = {"effect": None, "interval": None, "p": 0.1, "p_holm": 0.1}
+    exported(tmp_path, "mine", verdict("It | holds.", "undecided", **unclear))
+    exported(tmp_path, "proxies-resnet", verdict("At another size, too.", "agrees"))
     (tmp_path / "hardest.md").write_text("# An earlier page\n")
     page = write_index(tmp_path).read_text()
     assert page.startswith(HEADING)
     assert f"]({FIGURE})" in page
     assert "They correlate." in (tmp_path / FIGURE).read_text()
-    assert "2 claims were tested, 0 of them not in the paper: 1 agree, 0 do not, 1 are undecided" in page
+    assert "3 claims were tested, 0 of them not in the paper: 2 agree, 0 do not, 1 are undecided" in page
     row = "| They correlate. | **agrees** | 0.50 (0.25 to 0.75) tau | for 0.01, against 1 | 8 seeds | small_conv, x "
     assert f"{row}| [proxies](proxies.md) |" in page
     assert "- [mine](mine.md): It | holds. The seeds do not agree clearly enough" in page
+    assert (
+        "(for the claim), 31 seeds or pairs instead of 8 would decide with a probability of 80%: about 1.0 h"
+        in page
+    )
+    assert "[proxies-resnet](proxies-resnet.md) |" in page
     assert "unknown tau" in page
     _, _, others = page.partition("Not run with these criteria yet")
     assert "[The hardest examples by several scores](hardest.md)" in others
