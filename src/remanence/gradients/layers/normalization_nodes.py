@@ -121,8 +121,8 @@ def _group_norm_channels_last(ctx: Any, grad: Tensor) -> Tensor | None:
         _by_channel((of.view(n, channels) * weight).view(n, groups, -1).mean(2) / ctx.size, channels)
         for of in (scale, shift)
     )
-    dx: Tensor = grad * (rstd * weight.view(-1, 1, 1))
-    return dx.sub_(centered.mul_(rstd.square() * slope)).sub_(rstd * offset)
+    dx: Tensor = torch.addcmul(rstd * -offset, grad, rstd * weight.view(-1, 1, 1))
+    return dx.addcmul_(centered, rstd.square() * slope, value=-1)
 
 
 def _by_channel(groups: Tensor, channels: int) -> Tensor:
