@@ -13,7 +13,8 @@ import remanence as rm
 from remanence.gradients import example_gradients_gram, example_gram
 from remanence.gradients.example_loop import loop_squared_norms
 from remanence.gradients.layers import conv_norms, linear, rule
-from remanence.gradients.layers.conv_norms import Window, weight_squared_norms
+from remanence.gradients.layers.conv_gradients import Window
+from remanence.gradients.layers.conv_norms import weight_squared_norms
 from remanence.gradients.layers.gram_blocks import (
     GRAM_TRUST,
     GramCache,

@@ -12,15 +12,18 @@ import torch
 from torch import Tensor
 
 from remanence.gradients.layers import conv_norms, linear
-from remanence.gradients.layers.conv_norms import Window, built_norms, gram_norms, needs_no_unfolding
+from remanence.gradients.layers.conv_gradients import Window, fills_blocks, needs_no_unfolding
+from remanence.gradients.layers.conv_norms import built_norms, gram_norms
 from remanence.gradients.layers.gram_blocks import GramCache
 from remanence.gradients.layers.linear import built_squared_norms, gram_squared_norms
 from remanence.machine.norm_constants import BUILT_IN, NormConstants, norm_constants, using_constants
 
+NEVER = 1 << 30
 CANDIDATES: dict[str, tuple[Any, ...]] = {
     "built_bytes": tuple(1 << exponent for exponent in range(20, 25)),
     "gram_bytes": tuple(1 << exponent for exponent in range(19, 24)),
-    "narrow": (1, 8, 16, 32, 64, 128, 256, 1 << 30),
+    "narrow": (1, 8, 16, 32, 64, 128, 256, NEVER),
+    "channel_block": (8, 16, 32, NEVER),
     "shift_work": (1, 10, 20, 40, 80, 160, 320),
     "gram_share": (0.2, 0.3, 0.45, 0.6, 0.9, 1.3, 2.0),
 }
@@ -56,7 +59,7 @@ class Layer(NamedTuple):
 def measure_norm_constants() -> NormConstants:
     """Time the forms on the threads that torch uses now; return the constants that choose the fastest. Ten seconds."""
     constants = BUILT_IN
-    for measure in (_built_bytes, _gram_bytes, _narrow, _shift_work, _gram_share):
+    for measure in (_built_bytes, _gram_bytes, _narrow, _channel_block, _shift_work, _gram_share):
         with using_constants(constants):
             name, layers = measure()
             constants = _fastest(constants, name, layers)
@@ -95,19 +98,35 @@ def _chunk_sizes(
 
 
 def _narrow() -> tuple[str, list[tuple[Choice, Seconds]]]:
-    """Gradients built without unfolding the input, and with it."""
-    return "narrow", [
+    """Gradients built without unfolding the input, and with it; never by grouped convolutions."""
+    with using_constants(replace(norm_constants(), channel_block=NEVER)):
+        return "narrow", [
+            (
+                partial(needs_no_unfolding, layer.window, layer.x.shape[3]),
+                _two_ways("narrow", {True: 1, False: NEVER}, layer),
+            )
+            for layer in _convolutions(largest=32)
+        ]
+
+
+def _channel_block() -> tuple[str, list[tuple[Choice, Seconds]]]:
+    """Gradients built by a grouped convolution, and by products."""
+    return "channel_block", [
         (
-            partial(needs_no_unfolding, layer.window, layer.x.shape[3]),
-            _seconds(
-                {
-                    without: partial(_with_constant, "narrow", narrow, built_norms, *layer)
-                    for without, narrow in ((True, 1), (False, 1 << 30))
-                }
-            ),
+            partial(fills_blocks, layer.x.shape[3], layer.g.shape[3]),
+            _two_ways("channel_block", {True: 1, False: NEVER}, layer),
         )
         for layer in _convolutions(largest=32)
     ]
+
+
+def _two_ways(name: str, values: Mapping[bool, int], layer: Layer) -> Seconds:
+    return _seconds(
+        {
+            choice: partial(_with_constant, name, value, built_norms, *layer)
+            for choice, value in values.items()
+        }
+    )
 
 
 def _shift_work() -> tuple[str, list[tuple[Choice, Seconds]]]:

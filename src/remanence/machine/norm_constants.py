@@ -25,6 +25,7 @@ class NormConstants:
     Args:
         shift_work: cost of shifting and adding one entry of a Gram matrix, in multiply-adds of a matrix product.
         narrow: columns below which a matrix product leaves most of a vector register empty.
+        channel_block: input and output channels that are multiples of it have kernels for grouped convolutions.
         gram_share: share of a symmetric Gram matrix that is computed, times the cost of its products beside others.
         built_bytes: size of a chunk of gradients with the inputs that it is built from: more leaves the cache
             before it is used.
@@ -33,6 +34,7 @@ class NormConstants:
 
     shift_work: int = 40
     narrow: int = 16
+    channel_block: int = 16
     gram_share: float = 0.6
     built_bytes: int = 4 << 20
     gram_bytes: int = 2 << 20

@@ -12,12 +12,12 @@ from torch import nn
 import remanence as rm
 from remanence.doctor import check_installation
 from remanence.gradients import form_timing
-from remanence.gradients.layers import conv_norms, linear
+from remanence.gradients.layers import conv_gradients, conv_norms, linear
 from remanence.machine import NormConstants, norm_constants, using_constants, write_constants
 from remanence.machine.norm_constants import BUILT_IN, _machine_constants
 from remanence.types import Mechanism
 
-SIZES = (8, 8), (8, 8), 32, 32, conv_norms.Window((3, 3), (1, 1), (1, 1), (1, 1))
+SIZES = (8, 8), (8, 8), 32, 32, conv_gradients.Window((3, 3), (1, 1), (1, 1), (1, 1))
 
 
 @pytest.fixture(autouse=True)

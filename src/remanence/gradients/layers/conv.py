@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from remanence.gradients.layers.conv_gradients import Window, grouped_weight_gradients
 from remanence.gradients.layers.conv_norms import (
-    Window,
     prefers_gram,
     weight_squared_norms,
     weight_squared_norms_and_sum,
@@ -77,28 +77,21 @@ class Conv(Rule):
 
     def _grouped(self, use: ParameterUse, x: Tensor, g: Tensor) -> Tensor:
         """One grouped convolution, the examples as groups: [b, *weight shape], an example's images added up."""
-        b, images = x.shape[:2]
         args, weight = use.args, use.args["weight"]
         total: Tensor | None = None
-        for k in range(images):
-            x_wide, g_wide = (t[:, k].reshape(1, -1, *t.shape[3:]) for t in (x, g))
-            shape = [b * weight.shape[0], *weight.shape[1:]]
-            part = torch.ops.aten.convolution_backward(
-                g_wide,
-                x_wide,
-                weight.new_empty(shape).to(x.dtype),
-                None,
-                args["stride"],
-                args["padding"],
-                args["dilation"],
-                self.transposed,
-                args["output_padding"],
-                b * args["groups"],
-                [False, True, False],
-            )[1]
+        for k in range(x.shape[1]):
+            part = grouped_weight_gradients(
+                x[:, k],
+                g[:, k],
+                weight,
+                (args["stride"], args["padding"], args["dilation"]),
+                groups=args["groups"],
+                transposed=self.transposed,
+                output_padding=args["output_padding"],
+            )
             total = part if total is None else total + part
         assert total is not None  # an example has at least one image
-        return total.reshape(b, *weight.shape)
+        return total
 
     def squared_norms(self, use: ParameterUse, roles: Roles) -> ByRole:
         """The cheapest exact form; the bias apart, since it needs no chunks."""
