@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from remanence.errors import RemanenceError
+from remanence.memory import keep_freed_memory
 from remanence.stages import Store, compute_stages
 from remanence.stages.this_process import ThisProcess
 from remanence.storage.lock import exclusive
@@ -73,6 +74,7 @@ def main() -> None:
     parser.add_argument("--preset", default="cpu")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()  # as the command does
     store = Store(arguments.store)
     store.claim()
     with exclusive(store.root / ".lock", f"Another process computes in {store.root}."):
