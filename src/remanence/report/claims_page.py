@@ -49,13 +49,18 @@ def claims_page(
 
 def _introduction(verdicts: Sequence[Mapping[str, Any]]) -> str:
     counts = {word: sum(verdict["agreement"] == word for verdict in verdicts) for word in MARKS}
-    own = sum(verdict["claim"].startswith("Not in the paper") for verdict in verdicts)
+    decided = {claim: False for claim in (verdict["claim"] for verdict in verdicts)}
+    for verdict in verdicts:
+        decided[verdict["claim"]] |= verdict["agreement"] != "undecided"
+    of_paper = [known for claim, known in decided.items() if not claim.startswith("Not in the paper")]
     return (
-        f"{len(verdicts)} claims were tested, {own} of them not in the paper: {counts['agrees']} agree, "
-        f"{counts['disagrees']} do not, {counts['undecided']} are undecided. Every study file states its criterion, "
+        f"{len(decided)} claims were tested, {len(decided) - len(of_paper)} of them not in the paper; of the other "
+        f"{len(of_paper)}, {sum(of_paper)} are decided on at least one network. A claim that was tested on two networks "
+        f"has two rows. Of the {len(verdicts)} rows, {counts['agrees']} agree with the claim, {counts['disagrees']} do "
+        f"not, {counts['undecided']} are undecided. Every study file states its criterion, "
         "gate and settings, and was committed before the seeds that decide were run; its page names both commits. "
         "A verdict needs p < 0.05 after Holm's correction over the claims of its study "
-        "([rules and error rates](../theory/verdicts.md)). The network is small: a claim that does not hold here may "
+        "([rules and error rates](../theory/verdicts.md)). The networks are small: a claim that does not hold here may "
         "hold at the size of the paper, and the other way round. Training was set up by the gate, unlearning "
         "(schedule, length, learning rates, floor, evaluations) on random forget sets, both on the seeds 0 to 2, "
         "which decide nothing; three of the five bands are unlearned, to save time."

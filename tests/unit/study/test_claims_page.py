@@ -27,13 +27,15 @@ def test_every_claim_has_a_line_with_effect_interval_and_seeds(tmp_path: Path) -
     exported(tmp_path, "proxies", verdict("They correlate.", "agrees"))
     unclear = {"effect": None, "interval": None, "p": 0.1, "p_holm": 0.1}
     exported(tmp_path, "mine", verdict("It | holds.", "undecided", **unclear))
-    exported(tmp_path, "proxies-resnet", verdict("At another size, too.", "agrees"))
+    again = verdict("They correlate.", "undecided"), verdict("Not in the paper: more.", "disagrees")
+    exported(tmp_path, "proxies-resnet", *again)
     (tmp_path / "hardest.md").write_text("# An earlier page\n")
     page = write_index(tmp_path).read_text()
     assert page.startswith(HEADING)
     assert f"]({FIGURE})" in page
     assert "They correlate." in (tmp_path / FIGURE).read_text()
-    assert "3 claims were tested, 0 of them not in the paper: 2 agree, 0 do not, 1 are undecided" in page
+    assert "3 claims were tested, 1 of them not in the paper; of the other 2, 1 are decided" in page
+    assert "Of the 4 rows, 1 agree with the claim, 1 do not, 2 are undecided." in page
     row = "| They correlate. | **agrees** | 0.50 (0.25 to 0.75) tau | for 0.01, against 1 | 8 seeds | small_conv, x "
     assert f"{row}| [proxies](proxies.md) |" in page
     assert "- [mine](mine.md): It | holds. The seeds do not agree clearly enough" in page
