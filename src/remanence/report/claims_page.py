@@ -49,15 +49,15 @@ def claims_page(
 
 def _introduction(verdicts: Sequence[Mapping[str, Any]]) -> str:
     counts = {word: sum(verdict["agreement"] == word for verdict in verdicts) for word in MARKS}
-    decided = {claim: False for claim in (verdict["claim"] for verdict in verdicts)}
+    decided = dict.fromkeys((verdict["claim"] for verdict in verdicts), False)
     for verdict in verdicts:
         decided[verdict["claim"]] |= verdict["agreement"] != "undecided"
     of_paper = [known for claim, known in decided.items() if not claim.startswith("Not in the paper")]
     return (
         f"{len(decided)} claims were tested, {len(decided) - len(of_paper)} of them not in the paper; of the other "
-        f"{len(of_paper)}, {sum(of_paper)} are decided on at least one network. A claim that was tested on two networks "
-        f"has two rows. Of the {len(verdicts)} rows, {counts['agrees']} agree with the claim, {counts['disagrees']} do "
-        f"not, {counts['undecided']} are undecided. Every study file states its criterion, "
+        f"{len(of_paper)}, {sum(of_paper)} are decided on at least one network. A claim that was tested on two "
+        f"networks has two rows. Of the {len(verdicts)} rows, {counts['agrees']} agree with the claim, "
+        f"{counts['disagrees']} do not, {counts['undecided']} are undecided. Every study file states its criterion, "
         "gate and settings, and was committed before the seeds that decide were run; its page names both commits. "
         "A verdict needs p < 0.05 after Holm's correction over the claims of its study "
         "([rules and error rates](../theory/verdicts.md)). The networks are small: a claim that does not hold here may "
