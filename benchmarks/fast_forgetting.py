@@ -34,6 +34,7 @@ from remanence.experiments import (
     unlearn_run,
 )
 from remanence.forgetting import hardest
+from remanence.memory import keep_freed_memory
 from remanence.requests import CalibrationSettings, calibrate, read_calibration
 from remanence.requests.calibration import FOLDER as CALIBRATION
 from remanence.scores import score_table
@@ -229,6 +230,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/results/fast-forgetting.md"))
     parser.add_argument("--only-page", action="store_true", help="write the page from what is there")
     options = parser.parse_args()
+    keep_freed_memory()  # as the command does
     if not options.only_page:
         rows = compare(options)
         numbers = options.out / f"fast_forgetting_{options.setting}.json"

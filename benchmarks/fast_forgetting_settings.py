@@ -100,15 +100,18 @@ RESNET = Setting(
         model_options={"width": 8},
     ),
     size=100,
-    budget=180,
+    budget=280,
     sets=("hardest", "upper quartile"),
     methods={
         name: _PICTURES[name]
         for name in ("auto", "finetune", "retrain", "reset, distilled", "shrink_perturb")
     },
     seeds=(80, 81, 82, 83, 84),
-    cut=(1000, 500),
+    cut=(1000, 1500),
 )
+"""On seed 0, with 500 test pictures and a budget of 180 steps, no method reached the target but retraining, after 285
+of its 375 steps (hardest) and 270 (upper quartile). One point of 500 test pictures is five of them, hence more
+pictures; 180 steps were fewer than the time of retraining, hence a larger budget. Nothing else was changed by that."""
 VIT = Setting(
     RunSettings(
         CIFAR10,
