@@ -18,12 +18,13 @@ from remanence.gradients.layers.gram_blocks import GramCache
 from remanence.gradients.layers.linear import built_squared_norms, gram_squared_norms
 from remanence.machine.norm_constants import BUILT_IN, NormConstants, norm_constants, using_constants
 
-NEVER = 1 << 30
+_NEVER = 1 << 30
+"""A threshold that no layer reaches."""
 CANDIDATES: dict[str, tuple[Any, ...]] = {
     "built_bytes": tuple(1 << exponent for exponent in range(20, 25)),
     "gram_bytes": tuple(1 << exponent for exponent in range(19, 24)),
-    "narrow": (1, 8, 16, 32, 64, 128, 256, NEVER),
-    "channel_block": (8, 16, 32, NEVER),
+    "narrow": (1, 8, 16, 32, 64, 128, 256, _NEVER),
+    "channel_block": (8, 16, 32, _NEVER),
     "shift_work": (1, 10, 20, 40, 80, 160, 320),
     "gram_share": (0.2, 0.3, 0.45, 0.6, 0.9, 1.3, 2.0),
 }
@@ -99,11 +100,11 @@ def _chunk_sizes(
 
 def _narrow() -> tuple[str, list[tuple[Choice, Seconds]]]:
     """Gradients built without unfolding the input, and with it; never by grouped convolutions."""
-    with using_constants(replace(norm_constants(), channel_block=NEVER)):
+    with using_constants(replace(norm_constants(), channel_block=_NEVER)):
         return "narrow", [
             (
                 partial(needs_no_unfolding, layer.window, layer.x.shape[3]),
-                _two_ways("narrow", {True: 1, False: NEVER}, layer),
+                _two_ways("narrow", {True: 1, False: _NEVER}, layer),
             )
             for layer in _convolutions(largest=32)
         ]
@@ -114,7 +115,7 @@ def _channel_block() -> tuple[str, list[tuple[Choice, Seconds]]]:
     return "channel_block", [
         (
             partial(fills_blocks, layer.x.shape[3], layer.g.shape[3]),
-            _two_ways("channel_block", {True: 1, False: NEVER}, layer),
+            _two_ways("channel_block", {True: 1, False: _NEVER}, layer),
         )
         for layer in _convolutions(largest=32)
     ]
