@@ -125,7 +125,8 @@ def bars_figure(
             panel.set_xticks(range(len(groups)), groups, fontsize=9)
             panel.set_title(title, fontsize=11)
         axes[0].set_ylabel(quantity)
-        axes[0].legend(fontsize=8)
+        handles, names = axes[0].get_legend_handles_labels()
+        figure.legend(handles, names, fontsize=8, loc="outside upper center", ncols=len(names), frameon=False)
         figure.supxlabel("hollow: target not reached, so the bar is a lower bound", fontsize=9)
         return figure
 

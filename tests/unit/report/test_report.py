@@ -4,7 +4,7 @@ from matplotlib.colors import to_hex
 from remanence import report
 from remanence.experiments import Duration, summarize
 from remanence.report import image_uri, interval_text, proxies_figure, to_svg
-from remanence.report.study_figures import Curve, Point, Series, curves_figure, times_figure
+from remanence.report.study_figures import Curve, Point, Series, bars_figure, curves_figure, times_figure
 
 
 def series(reached: bool = True) -> list[Series]:
@@ -27,6 +27,16 @@ def test_censored_runs_are_drawn_hollow_and_named_as_such() -> None:
         (10.0, "#ffffff")
     ] * 5, "two of three did not reach it, so the median lies beyond the runs"
     assert "target not reached" not in to_svg(times_figure(series()))
+
+
+def test_the_legend_of_bars_hides_none_of_them() -> None:
+    bars = {"privacy_loss": [[(1.0, True)]], "confidence": [[(5.0, False)]]}
+    figure = bars_figure({"UA": bars, "MIA": bars}, ["400 examples"], "epochs")
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["privacy loss", "confidence"]
+    box = legend.get_window_extent()
+    assert not any(box.overlaps(panel.get_window_extent()) for panel in figure.axes)
 
 
 def test_intervals_in_words() -> None:
