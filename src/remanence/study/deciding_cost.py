@@ -48,6 +48,10 @@ def deciding_cost(study: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
     test = verdict["test"]
     if verdict["agreement"] != "undecided" or test is None:
         return ""
+    if test["effect"] == 0 and test["interval"] == [0, 0]:
+        return (
+            "With every seed the effect is 0 (equal times, say, or none known): more seeds would not decide."
+        )
     towards, p, corrected = min(
         ("for", test["p"], test["p_holm"]), ("against", test["p_against"], test["p_against_holm"]), key=_p
     )

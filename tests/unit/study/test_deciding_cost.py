@@ -32,8 +32,9 @@ def test_no_effect_is_no_plan(p: float) -> None:
     assert samples_to_decide(p, p, 8) is None
 
 
-def verdict(p: float, against: float, agreement: str = "undecided") -> dict[str, object]:
+def verdict(p: float, against: float, agreement: str = "undecided", effect: float = 0.5) -> dict[str, object]:
     test = {"p": p, "p_holm": p, "p_against": against, "p_against_holm": against, "samples": 8}
+    test |= {"effect": effect, "interval": [effect, effect]}
     return {"agreement": agreement, "test": test}
 
 
@@ -44,5 +45,6 @@ def test_the_sentence_says_direction_seeds_and_hours() -> None:
     assert f"(against the claim), {needed} seeds or pairs instead of 8" in sentence
     assert f"about {needed / 8:.1f} hours of one core" in sentence
     assert deciding_cost(study, verdict(0.5, 0.6)).startswith("The effect is too small")
+    assert "more seeds would not decide" in deciding_cost(study, verdict(1.0, 1.0, effect=0.0))
     assert deciding_cost(study, verdict(0.01, 1.0, "agrees")) == ""
     assert deciding_cost(study, {"agreement": "undecided", "test": None}) == ""
