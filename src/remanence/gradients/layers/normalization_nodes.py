@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from remanence.gradients.layers.rule import ParameterUse, chunks
+from remanence.gradients.layers.rule import ParameterUse
 from remanence.gradients.precision import backward_without_autocast
 
 
@@ -41,21 +41,9 @@ class FixedNormNode(torch.autograd.Function):
         # sums over positions of each image; the rule adds up those of one example
         use.saved = {"bias": grad.sum(positions) if positions else grad}
         if "weight" in use.sources:
-            use.saved["weight"] = _centered_sums(args["input"], mean, grad) * inverse_std
+            product = (args["input"] - mean).mul_(grad)
+            use.saved["weight"] = (product.sum(positions) if positions else product) * inverse_std
         return dx, None, None, None, *_parameter_gradients(ctx, grad)
-
-
-def _centered_sums(x: Tensor, mean: Tensor, grad: Tensor) -> Tensor:
-    """Sums over the positions of each image of (x − mean) · grad.
-
-    In chunks that reuse one piece of memory: fresh memory for all images costs more than the sums.
-    """
-    positions = tuple(range(2, x.dim()))
-    parts = []
-    for start, stop in chunks(len(x), x[0].numel(), x):
-        product = (x[start:stop] - mean).mul_(grad[start:stop])
-        parts.append(product.sum(positions) if positions else product)
-    return torch.cat(parts)
 
 
 class GroupNormNode(torch.autograd.Function):
